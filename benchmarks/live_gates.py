@@ -1,9 +1,9 @@
-"""Gates on real server processes beside a busy neighbour: unchanged candidates, and candidates with planted changes.
+"""Gates on real server processes, also beside a busy neighbour: unchanged candidates, and candidates with planted changes.
 
-    python -m benchmarks.live_gates [--time 6m] [--unchanged 8] [--slower 4] [--p99 2] [--errors 2] [--neighbour 30] [--out FILE]
+    python -m benchmarks.live_gates [--time 6m] [--unchanged 2] [--five 2] [--twenty 2] [--p99 0] [--errors 0] [--neighbour 0] [--out FILE]
 
-Each gate is a `perfkit gate --time` that restarts the bundled server, with its model `synthetic`, for each run; together they
-take about 100 minutes. The neighbour is a process that takes the given share of one core in bursts of 5 to 50 ms. Verdicts are stored in
+Each gate is a `perfkit gate`, with `--time` if it is given, that restarts the bundled server, with its model `synthetic`, for each run; together
+they take about half an hour. The neighbour is a process that takes the given share of one core in bursts of 5 to 50 ms. Verdicts are stored in
 a folder beside the report until all gates are complete: after an interruption, the same command continues. The exit code is 1 if an
 unchanged candidate was judged regressed, or any gate invalid.
 """
@@ -31,7 +31,8 @@ from perfkit.gate.verdict import Verdict
 BASELINE = "service=lognormal:20ms:cv=0.3,servers=8"
 CANDIDATES = {
     "unchanged": BASELINE,
-    "+10 % service time": "service=lognormal:22ms:cv=0.3,servers=8",
+    "+5 % service time": "service=lognormal:21ms:cv=0.3,servers=8",
+    "+20 % service time": "service=lognormal:24ms:cv=0.3,servers=8",
     "2 % of requests twice as long": f"{BASELINE},slow=2x/2%",
     "errors +0.5 %": f"{BASELINE},errors=0.5%:503",
 }
@@ -89,7 +90,7 @@ def gate(folder: pathlib.Path, candidate: str, time_limit: str) -> tuple[Verdict
     minutes, start_s = folder / "minutes", time.monotonic()
     if not minutes.exists():
         arms = [server_arm("--model", "synthetic", "--synthetic", law) for law in (BASELINE, CANDIDATES[candidate])]
-        run_gate(folder, SCENARIO, *arms, "--time", time_limit, "--format", "json")
+        run_gate(folder, SCENARIO, *arms, *(("--time", time_limit) if time_limit else ()), "--format", "json")
         minutes.write_text(f"{(time.monotonic() - start_s) / 60:.2f}")
     return read_verdict(folder / "gate"), float(minutes.read_text())
 
@@ -103,32 +104,32 @@ def report(page: Report, finished: Sequence[tuple[str, Verdict, float]], time_li
     if judged:
         bound = f"{alarms} false alarms in {judged} gates: their rate is at most **{upper_bound(alarms, judged):.0%}** at 95 % confidence."
     page.add(
-        f"`python -m benchmarks.live_gates`: `perfkit gate --time {time_limit}` with its standard profile on the bundled server's model `synthetic`",
-        f"(`{BASELINE}`), restarted for every run, over HTTP with {IN_FLIGHT} requests in flight at saturation. Server, load generator",
-        f"and the neighbour, a process that takes {share:.0%} of a core in bursts of 5 to 50 ms, share two cores.",
+        f"`python -m benchmarks.live_gates`: `perfkit gate{f' --time {time_limit}' if time_limit else ''}` with its standard profile on the bundled server's model",
+        f"`synthetic` (`{BASELINE}`), restarted for every run, over HTTP with {IN_FLIGHT} requests in flight at saturation. Server and load",
+        f"generator share two cores{f', with a process that takes {share:.0%} of a core in bursts of 5 to 50 ms' if share else ''}.",
         "",
         *(f"- {name}: {', '.join(f'{count} {kind}' for kind, count in counter.items()) or 'none'}." for name, counter in kinds.items()),
         f"- {bound}",
         "  So few gates cannot prove 1 %: that figure rests on exact tests and on [the simulation](gate-simulation.md).",
         "",
     )
-    page.table(">gate", "candidate", "verdict", ">minutes", ">pairs (disturbed / discarded)", ">window", *(f">{name}" for name in METRICS),
+    page.table(">gate", "candidate", "verdict", ">minutes", ">pairs (disturbed / discarded)", ">window", ">a run beside its windows", ">CPUs of others", *(f">{name}" for name in METRICS),
                ">minimum detectable effect")  # fmt: skip
     for number, (candidate, verdict, minutes) in enumerate(finished, 1):
         changes = {change.metric: format_change(change) for change in verdict.gated}
         effect, timing = verdict.minimum_detectable_effect, verdict.timing
         pairs = f"{verdict.pairs} ({verdict.disturbed_pairs} / {verdict.discarded_pairs})"
         window = "–" if timing is None or timing.window_s is None else f"{timing.window_s:g} s"
-        page.row(number, candidate, verdict.kind, f"{minutes:.1f}", pairs, window, *(changes.get(name, "–") for name in METRICS),
+        beside = "–" if timing is None else f"{timing.run_overhead_s:.1f} s"
+        others = None if verdict.generator is None else verdict.generator.others
+        cpus = "–" if others is None else f"{others.cpus:.1f}"
+        page.row(number, candidate, verdict.kind, f"{minutes:.1f}", pairs, window, beside, cpus, *(changes.get(name, "–") for name in METRICS),
                  "–" if effect is None else f"{effect:.1%}")  # fmt: skip
         page.is_met &= verdict.kind not in WITHOUT_JUDGEMENT and (candidate, verdict.kind) != ("unchanged", "regressed")
     page.add(
         "",
         "Changes are the candidate's, with their intervals; errors in percentage points. *Minimum detectable effect*: the slowdown of",
-        "any one metric that 9 of 10 gates with the same noise would detect.",
-        "",
-        "The model's random numbers begin anew with each start: of the few thousand requests of a run 0.10 to 0.14 % fail instead of 0.5 %, in every",
-        "pair alike, so that the interval of the errors has no width.",
+        "any one metric that 9 of 10 gates with the same noise would detect. *CPUs of others*: what processes besides server and perfkit used.",
     )
     unjudged = [f"- gate {number}: {one[1].reasons[0]}" for number, one in enumerate(finished, 1) if one[1].kind in WITHOUT_JUDGEMENT]
     if unjudged:
@@ -138,18 +139,18 @@ def report(page: Report, finished: Sequence[tuple[str, Verdict, float]], time_li
 def main() -> int:
     """Runs the missing gates, and writes the report."""
     options = program_options(
-        __doc__, out="live-gates", unchanged=(8, "gates"), slower=(4, "gates"), p99=(2, "gates"), errors=(2, "gates"),
-        time=("6m", "the time of each gate"), neighbour=(30.0, "per cent of one core; 0: none"),
+        __doc__, out="live-gates", unchanged=(2, "gates"), five=(2, "gates"), twenty=(2, "gates"), p99=(0, "gates"), errors=(0, "gates"),
+        time=("", "the time of each gate"), neighbour=(0.0, "per cent of one core; 0: none"),
     )  # fmt: skip
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     folder, share = options.out.with_suffix(".partial").resolve(), options.neighbour / 100
-    candidates = plan_gates((options.unchanged, options.slower, options.p99, options.errors))
+    candidates = plan_gates((options.unchanged, options.five, options.twenty, options.p99, options.errors))
     finished = list[tuple[str, Verdict, float]]()
     with neighbour(share):
         for number, candidate in enumerate(candidates, 1):
             finished.append((candidate, *gate(folder / f"gate-{number:02}", candidate, options.time)))
             print(f"gate {number} of {len(candidates)}, {candidate}: {finished[-1][1].kind}", file=sys.stderr, flush=True)
-    page = Report(options.out, "Gates on real server processes, beside a busy neighbour")
+    page = Report(options.out, "Gates on real server processes")
     report(page, finished, options.time, share)
     shutil.rmtree(folder)
     return page.write()

@@ -66,7 +66,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     loaded = read_scenario(options.scenario, options.settings)
     options.serve = options.serve.removeprefix(PREFIX)
     arm = parse_arm("--serve", f"{PREFIX}{options.serve}", loaded.scenario)
-    request = GateRequest(loaded, arm, arm, time_limit_ns=options.time, ready_within_ns=options.ready_timeout)
+    request = GateRequest(loaded, arm, arm, time_limit_ns=options.time, ready_within_ns=options.ready_timeout, looks_early=False)
     path = read_path(options.repository, options.good, options.bad)
     now = utc_now()
     inputs = BisectionInputs(

@@ -15,7 +15,7 @@ from perfkit.gate.pairs import GateObserver, Stage
 from perfkit.load.loop import StopCause
 from perfkit.machine.cpus import usable_cpus
 from perfkit.measurement.control import Interruption, RunObserver
-from perfkit.measurement.lifecycle import InterleavedCase, measure_interleaved
+from perfkit.measurement.lifecycle import InterleavedCase, RunProcesses, measure_interleaved
 from perfkit.measurement.run_target import placed_command, run_command
 from perfkit.override import override
 from perfkit.result.model import Result
@@ -104,6 +104,7 @@ class GateContext:
     folder: pathlib.Path
     """Receives the runs' result folders and the servers' logs."""
     observer: GateObserver
+    processes: RunProcesses
     ready_within_ns: int | None = None
     """How long a server has until its model is ready; None for the scenario's `target.ready_within`, or 60 s."""
     said: set[str] = dataclasses.field(default_factory=set)
@@ -233,11 +234,14 @@ async def measure_loads(specs: Sequence[RunSpec], target: RunningTarget, context
     interrupted.
     """
     cases = [
-        InterleavedCase("", _with_spec(context.loaded, spec, target), context.folder / f"{name}-{number}")
+        # what is only in doubt in the trial would lengthen every run
+        InterleavedCase("", _with_spec(context.loaded, spec, target), context.folder / f"{name}-{number}", extends_in_doubt=False)
         for number, spec in enumerate(specs)
     ]
     results = []
-    outcomes = await measure_interleaved(cases, _FleetNotes(context), context.interruption, clock=context.clock, server_pid=target.pid)
+    outcomes = await measure_interleaved(
+        cases, _FleetNotes(context), context.interruption, clock=context.clock, server_pid=target.pid, processes=context.processes
+    )
     for measured in outcomes:
         if isinstance(measured, PerfkitError):
             raise measured

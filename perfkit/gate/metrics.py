@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from perfkit.gate.pairs import ARMS, CPU_FIGURES, FIGURES, PERCENTILES, Pair, fa
 from perfkit.gate.sentences import format_change
 from perfkit.gate.verdict import MAXIMUM_EFFECT, Comparison, MetricVerdict, Unit
 from perfkit.history.accepted import NOTHING_ACCEPTED, STANDARD_LOADS, AcceptedChange, AcceptedChanges
-from perfkit.stats.signed_rank import Array, hodges_lehmann, limits
+from perfkit.stats.signed_rank import Array, hodges_lehmann
 
 MARGINS = {"throughput": 0.05, "p50": 0.05, "p95": 0.05, "p99": 0.10}
 SECONDARY_MARGINS = {"cpu_time": 0.05, "instructions": 0.05}
@@ -182,9 +182,9 @@ class PairedValues:
             if share <= _MOST_HIDDEN
         ]
 
-    def limits(self, alpha: float) -> tuple[float, float]:
-        """The limits of the difference, each at the level 1 - `alpha`: the upper one is that of the servers' own, and infinite for too few pairs."""
-        low, high = limits(np.array(self.differences), alpha)[0], limits(np.array(self.servers_differences), alpha)[1]
+    def limits(self, find: Callable[[Array], tuple[Array, Array]]) -> tuple[float, float]:
+        """The limits of the difference that a function finds: the upper one is that of the servers' own, and infinite for too few pairs."""
+        low, high = find(np.array(self.differences))[0], find(np.array(self.servers_differences))[1]
         return float(low), max(float(high), self.estimate)
 
 

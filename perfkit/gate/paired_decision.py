@@ -4,6 +4,7 @@ It also says why runs or pairs allow no verdict.
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -142,8 +143,9 @@ class Decision:
 def decide_pairs(rule: Rule, pairs: Sequence[Pair], choice: MetricChoice, *, time_is_over: bool = False) -> Decision | None:
     """Decide from all pairs of one kind; None if another pair is needed.
 
-    The gate is invalid as soon as that is certain, regressed or passed at one of the rule's looks, and inconclusive after the last one.
-    If the time is over, the pairs so far are the last look, provided that they are enough for a regression to be significant.
+    The gate is invalid as soon as that is certain, regressed or passed at one of the rule's looks, and inconclusive after the last one. There
+    is an early look only after each arm was first in one of the pairs. If the time is over, the pairs so far are the last look, provided
+    that they are enough for a regression to be significant.
     """
     usable = [pair for pair in pairs if pair.invalid is None]
     if time_is_over and usable and len(usable) >= rule.fewest_pairs(_count_gated(usable[0], choice)):
@@ -152,7 +154,8 @@ def decide_pairs(rule: Rule, pairs: Sequence[Pair], choice: MetricChoice, *, tim
         is_complete = bool(usable) and not missing_metric(usable, choice)
         comparisons = compare_pairs(rule, paired_values(usable, choice)) if is_complete else ()
         return Decision("invalid", (fault.reason,), comparisons, fault=fault)
-    if len(usable) not in rule.looks:
+    # an effect of the order could feign a gross regression as long as one arm was always first
+    if len(usable) not in (rule.all_looks if len({pair.first for pair in usable}) > 1 else rule.looks):
         return None
     values = paired_values(usable, choice)
     decided = decide(judge(rule, values))
@@ -188,7 +191,7 @@ def judge(rule: Rule, values: Sequence[PairedValues]) -> Look:
 
 def _passes(rule: Rule, bounds: MetricBounds, values: PairedValues) -> bool:
     own = values.servers_differences
-    return bool(own) and bool(look(rule, [bounds], np.array([own])).passed[0]) and values.estimate < bounds.margin
+    return bool(own) and bool(look(rule, [bounds], np.array([own]), len(values.baseline)).passed[0]) and values.estimate < bounds.margin
 
 
 def compare_pairs(rule: Rule, values: Sequence[PairedValues]) -> tuple[Comparison, ...]:
@@ -209,8 +212,8 @@ def compare_pairs(rule: Rule, values: Sequence[PairedValues]) -> tuple[Compariso
                 metric_values.baseline,
                 metric_values.candidate,
                 difference=metric_values.estimate,
-                limits=metric_values.limits(rule.pass_alpha),
-                confidence=1 - 2 * rule.pass_alpha,
+                limits=metric_values.limits(functools.partial(rule.limits, pairs=len(metric_values.baseline))),
+                confidence=1 - 2 * rule.limit_alpha(len(metric_values.baseline)),
                 pairs=len(metric_values.baseline),
                 tested=next(tests) if metric.is_gated else None,
                 detectable_difference=minimum_detectable_effect(rule, own_bounds, place, metric_values.differences),

@@ -23,6 +23,7 @@ from perfkit.gate.trial import run_specs, run_trial
 from perfkit.gate.verdict import Comparison, GateFailure, Verdict
 from perfkit.history.accepted import NOTHING_ACCEPTED, AcceptedChanges
 from perfkit.measurement.control import Interruption
+from perfkit.measurement.lifecycle import RunProcesses
 from perfkit.result.fingerprint import fingerprint, fingerprint_differences
 from perfkit.result.json_file import as_mapping
 from perfkit.result.model import Result
@@ -47,6 +48,8 @@ class GateRequest:
     control_pairs: int = 0
     accepted: AcceptedChanges = NOTHING_ACCEPTED
     """Known and accepted changes, of every scenario."""
+    looks_early: bool = True
+    """Whether a gross regression or a clear pass ends it before its first full look."""
     ready_within_ns: int | None = None
     """See `GateContext`."""
 
@@ -117,6 +120,11 @@ class GateRequest:
         """The number of metrics that count, without the error rate."""
         return sum(len(self.choice.gated(kind)) for kind in self.load_kinds)
 
+    def rule(self, settings: FixedSettings | None = None) -> Rule:
+        """The decision rule: with the pairs that the trial chose, or those asked for, or the default."""
+        rule = rule_for(self.metrics, settings.pairs if settings is not None and settings.pairs is not None else self.pairs)
+        return rule if self.looks_early else dataclasses.replace(rule, early=())
+
     def as_of(self, day: Date) -> "GateRequest":
         """The request of a gate that began on this day: what was accepted then is accepted to its end."""
         return dataclasses.replace(self, accepted=dataclasses.replace(self.accepted, today=day))
@@ -146,7 +154,13 @@ async def run_gate(
     """
     clock = clock or MonotonicClock()
     interruption.task = asyncio.current_task()
-    context = GateContext(request.loaded, interruption, clock, folder.runs, observer, request.ready_within_ns)
+    async with RunProcesses(clock) as processes:
+        context = GateContext(request.loaded, interruption, clock, folder.runs, observer, processes, request.ready_within_ns)
+        return await _run_gate(request, folder, context)
+
+
+async def _run_gate(request: GateRequest, folder: GateFolder, context: GateContext) -> Verdict:
+    observer, clock = context.observer, context.clock
     if folder.resumption is not None:
         observer.message(describe_resumption(folder.resumption))
     if request.needs_kept_machines:
@@ -191,8 +205,8 @@ async def measure_pairs(request: GateRequest, folder: GateFolder, run_arm: ArmRu
     """
     settings = folder.manifest.settings
     assert settings is not None  # by the trial
-    rule = _rule(request, settings)
-    observer.gate_started(rule.looks, request.control_pairs, len(folder.pairs))
+    rule = request.rule(settings)
+    observer.gate_started(rule.all_looks, request.control_pairs, len(folder.pairs))
 
     async def measure(kind: PairKind, decide: Callable[[Sequence[Pair]], Decision | None]) -> Decision:
         seed, pairs = folder.manifest.seed, folder.pairs
@@ -216,11 +230,6 @@ async def measure_pairs(request: GateRequest, folder: GateFolder, run_arm: ArmRu
     return _verdict(request, folder, await measure("pair", decide), control)
 
 
-def _rule(request: GateRequest, settings: FixedSettings | None) -> Rule:
-    """The decision rule: with the pairs that the trial chose, or those asked for, or the default."""
-    return rule_for(request.metrics, settings.pairs if settings is not None and settings.pairs is not None else request.pairs)
-
-
 def error_verdict(request: GateRequest, folder: GateFolder, failure: GateFailure) -> Verdict:
     """What a gate says that ended without a verdict, or has none yet."""
     return _verdict(request, folder, Decision("error", (failure.reason,)), ()).model_copy(update={"failure": failure})
@@ -230,8 +239,8 @@ def _verdict(request: GateRequest, folder: GateFolder, decision: Decision, contr
     pairs = [pair for pair in folder.pairs if pair.kind == "pair"]
     usable = sum(pair.invalid is None for pair in pairs)
     settings = folder.manifest.settings
-    rule = _rule(request, settings)
-    ended_by_time = decision.kind in DECIDED and usable not in rule.looks
+    rule = request.rule(settings)
+    ended_by_time = decision.kind in DECIDED and usable not in rule.all_looks
     return Verdict(
         kind=decision.kind,
         reasons=decision.reasons,
@@ -247,7 +256,7 @@ def _verdict(request: GateRequest, folder: GateFolder, decision: Decision, contr
         candidate=str(request.candidate),
         false_alarm_rate=rule.false_alarm_rate,
         pairs=usable,
-        looks=rule.ending_at(usable).looks if ended_by_time else rule.looks,
+        looks=(rule.ending_at(usable) if ended_by_time else rule).all_looks,
         discarded_pairs=len(pairs) - usable,
         disturbed_pairs=sum(pair.invalid is None and pair.is_disturbed for pair in pairs),
         control_pairs=sum(pair.kind == "control" and pair.invalid is None for pair in folder.pairs),

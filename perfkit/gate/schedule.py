@@ -64,7 +64,7 @@ LONGEST_WINDOW_S = 120.0
 _SMALL_SHARE = 0.1  # of the variance between restarts: it makes the deviation of a pair 5 % larger
 _EFFICIENCY = 3 / math.pi  # of the signed-rank test beside Student's t (E. L. Lehmann, *Nonparametrics*, 2.4)
 _SPARE = 1.25  # a window holds so many times the samples that a percentile needs, since no run is like the trial
-_USUAL_S = 480.0  # trial and pairs of a gate whose time nobody gave, if it decides at its second look
+_USUAL_S = 360.0  # trial and pairs of a gate whose time nobody gave, if it decides at its second look
 MOST_PAIRS = 60
 _QUANTILES = 400  # by which a normal distribution is represented
 
@@ -208,7 +208,7 @@ def spend_time(
 
 def half_width(noise: MetricNoise, rule: Rule, pairs: int, window_s: float) -> float:
     """The distance from the estimate to the limit of a pass after so many pairs, as a logarithm."""
-    return normal_quantile(1 - rule.pass_alpha) * noise.pair_deviation(window_s) / math.sqrt(_EFFICIENCY * pairs)
+    return normal_quantile(1 - rule.limit_alpha(pairs)) * noise.pair_deviation(window_s) / math.sqrt(_EFFICIENCY * pairs)
 
 
 def detectable_effect(noise: MetricNoise, metric: Metric, rule: Rule, metrics: int, window_s: float) -> float:
@@ -224,9 +224,9 @@ def describe_schedule(trial: Sequence[TrialMetric], timing: Timing, pairs: int |
     cost, window_s, rule = RunCost(timing.run_overhead_s, timing.load_points), timing.window_s, rule_for(len(trial), pairs)
     if window_s is None:
         return
-    first, last = (write_minutes(2 * count * cost.seconds(window_s)) for count in (rule.looks[0], rule.looks[-1]))
-    counts = f"{rule.looks[0]} to {rule.looks[-1]} pairs" if len(rule.looks) > 1 else f"{rule.looks[0]} pairs"
-    yield f"windows of {window_s:g} s; the gate takes about {first if first == last else f'{first} to {last}'} ({counts})"
+    counts = rule.all_looks[0], rule.looks[-1]
+    first, last = (write_minutes(2 * count * cost.seconds(window_s)) for count in counts)
+    yield f"windows of {window_s:g} s; the gate takes about {first if first == last else f'{first} to {last}'} ({counts[0]} to {counts[1]} pairs)"
     metrics = {one.metric.name: one.metric for one in trial}
     if (noisiest := max(timing.noise, key=lambda one: one.pair_deviation(window_s), default=None)) is None:
         return

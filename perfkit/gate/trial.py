@@ -164,7 +164,7 @@ class _TrialRun:
 
     @property
     def _specs(self) -> tuple[RunSpec, ...]:
-        specs = load_specs(self._loads, self._warmup_ns, self._window_ns, None)
+        specs = load_specs(self._scenario, self._loads, self._warmup_ns, self._window_ns, None)
         return tuple(dataclasses.replace(spec, repetitions=_WINDOWS_OF_A_PROCESS if self._studies_noise else 1) for spec in specs)
 
     @property
@@ -220,12 +220,15 @@ def run_specs(scenario: Scenario, settings: FixedSettings, seed: int) -> tuple[R
     loads = single_points(scenario.load)
     if settings.concurrency is not None and settings.rate_per_s is not None:
         loads = (closed_loop(settings.concurrency), poisson(settings.rate_per_s))
-    return load_specs(loads, settings.warmup_ns, settings.window_ns, seed)
+    return load_specs(scenario, loads, settings.warmup_ns, settings.window_ns, seed)
 
 
-def load_specs(loads: Sequence[LoadSpec], warmup_ns: int, window_ns: int | None, seed: int | None) -> tuple[RunSpec, ...]:
-    """Loads measured one after the other on one process: only the first one warms it up."""
-    return tuple(RunSpec(load, seed, min(warmup_ns, _SETTLE_NS) if index else warmup_ns, window_ns) for index, load in enumerate(loads))
+def load_specs(
+    scenario: Scenario, loads: Sequence[LoadSpec], warmup_ns: int, window_ns: int | None, seed: int | None
+) -> tuple[RunSpec, ...]:
+    """Loads measured one after the other on one process, each after the scenario's warm-up; of one that was detected, only the first has all."""
+    later_ns = min(warmup_ns, _SETTLE_NS) if scenario.measure.warmup_ns == "auto" else warmup_ns
+    return tuple(RunSpec(load, seed, later_ns if index else warmup_ns, window_ns) for index, load in enumerate(loads))
 
 
 def single_points(load: LoadSpec) -> tuple[LoadSpec, ...]:

@@ -63,7 +63,7 @@ class Comparison(Part):
     pairs: int
     """Of a stored gate the sittings of the side that has fewer; runs, where the sittings are too few."""
     adjusted_p: Probability | None = None
-    """P-value of the test for a regression, adjusted for metrics and looks; below the verdict's `false_alarm_rate` it is a regression."""
+    """P-value of the test for a regression, adjusted for metrics and looks; up to the verdict's `false_alarm_rate` it is a regression. At an early look an upper bound, or 1."""
     improvement_p: float | None = None
     """The same of the mirrored test, for a change for the better; None in verdicts of earlier versions and if the metric is not gated."""
     improved: bool = False
@@ -315,7 +315,7 @@ class Verdict(Part):
     pairs: int
     """The number of pairs that count."""
     looks: tuple[int, ...] = ()
-    """The numbers of pairs after which the gate may decide."""
+    """The numbers of pairs after which the gate may decide; the first ones are early looks, at clear cases."""
     discarded_pairs: int = 0
     """Pairs measured again because the load generator was the bottleneck in one of their runs."""
     disturbed_pairs: int = 0

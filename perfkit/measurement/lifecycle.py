@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import pathlib
 from collections.abc import Awaitable, Sequence
+from typing import Self
 
 from perfkit.clock import Clock, MonotonicClock, utc_now
 from perfkit.errors import PerfkitError, ResultError, UsageError
@@ -19,13 +20,12 @@ from perfkit.measurement.run_result import why_not_resumable
 from perfkit.measurement.run_target import RunTarget, open_target
 from perfkit.measurement.scenario_run import MeasuredScenario, ScenarioRun
 from perfkit.measurement.shared_memory import run_regions
-from perfkit.process.start_module import WORKER, start_ahead
 from perfkit.result.file import ResultWriter
 from perfkit.result.output_folder import locked
 from perfkit.result.unfinished import find_unfinished
 from perfkit.result.whole_points import UnfinishedResult
 from perfkit.scenario.file import LoadedScenario, scenario_document
-from perfkit.telemetry.client import sampler_process
+from perfkit.telemetry.client import SamplerProcess
 from perfkit.workers.local import LocalWorkers
 
 
@@ -60,6 +60,22 @@ async def measure_scenario(
         return run.conclude()
 
 
+class RunProcesses:
+    """The processes of this machine that send the load and sample; they stay from one run to the next, and leaving the context ends them."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.workers, self.sampler = LocalWorkers(clock), SamplerProcess()
+        self._ending = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        await self._ending.enter_async_context(self.sampler)
+        await self._ending.enter_async_context(self.workers)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._ending.aclose()
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class InterleavedCase:
     """One of several scenarios that are measured interleaved; `title` names it in the progress."""
@@ -67,6 +83,8 @@ class InterleavedCase:
     title: str
     loaded: LoadedScenario
     folder: pathlib.Path
+    extends_in_doubt: bool = True
+    """Whether `measure.warmup: auto` measures a load point again also where it is only in doubt whether the target was warm."""
 
 
 async def measure_interleaved(
@@ -78,10 +96,11 @@ async def measure_interleaved(
     publish_at: tuple[str, int] | None = None,
     server_pid: int | None = None,
     resume: bool = False,
+    processes: "RunProcesses | None" = None,
 ) -> list[MeasuredScenario | PerfkitError]:
     """Measures scenarios on one server, interleaved load point by load point, so that drift affects all of them alike.
 
-    `server_pid` is the first process of a server that the caller has started at the target's URL.
+    `server_pid` is the first process of a server that the caller has started at the target's URL. `processes` are used if given, and stay.
 
     Every second repetition goes through them in the opposite order. They must agree in what `server_keys` gives. An error of one, such as
     a model that does not take its requests, is returned in its place, and the others go on; otherwise like `measure_scenario`.
@@ -92,12 +111,14 @@ async def measure_interleaved(
         for case in cases:
             try:
                 locks.enter_context(locked(case.folder))
-                runs.append(_new_run(case.loaded, case.folder, observer, interruption, clock, case.title, resume=resume))
+                run = _new_run(case.loaded, case.folder, observer, interruption, clock, case.title, resume=resume)
+                run.extends_in_doubt = case.extends_in_doubt
+                runs.append(run)
             except PerfkitError as error:
                 runs.append(error)
         started = [run for run in runs if isinstance(run, ScenarioRun)]
         if started:
-            await _conclude_on_errors(started, _execute(started, publish_at, server_pid))
+            await _conclude_on_errors(started, _execute(started, publish_at, server_pid, processes))
         return [_concluded(run) if isinstance(run, ScenarioRun) else run for run in runs]
 
 
@@ -154,6 +175,7 @@ async def _execute(
     runs: Sequence[ScenarioRun],
     publish_at: tuple[str, int] | None,
     server_pid: int | None = None,
+    processes: "RunProcesses | None" = None,
 ) -> None:
     """Measures the load points of all runs interleaved, and saves a run's result after each of its own; an error of one is its `failure`."""
     first = runs[0]
@@ -182,11 +204,11 @@ async def _execute(
                 shares_memory=shares_memory,
                 trace_url=trace_url,
             ) as target,
-            sampler_process(is_wanted=scenario.telemetry) as client,
-            LocalWorkers(clock) as workers,
+            RunProcesses(clock) if processes is None else contextlib.nullcontext(processes) as used,
+            used.sampler.run(is_wanted=scenario.telemetry) as client,
             contextlib.AsyncExitStack() as regions,
         ):
-            _start_workers(active, workers)
+            _start_workers(active, used.workers)
             with pinned(placement.driver):  # after server and samplers have started, which would inherit it
                 for run in active:  # before the samplers are waited for, so that a wrong target is reported at once
                     with run.ending():
@@ -239,7 +261,7 @@ async def _execute(
 def _start_workers(runs: Sequence[ScenarioRun], workers: LocalWorkers) -> None:
     """Has worker processes of this machine send the load, unless a fleet does; the first imports its libraries while the target is probed."""
     if runs[0].scenario.fleet is None:
-        start_ahead(WORKER)
+        workers.start_ahead()
         for run in runs:
             run.generator.local = workers
 

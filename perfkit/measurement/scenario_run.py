@@ -126,6 +126,8 @@ class ScenarioRun:
         self._workloads: dict[WorkloadKey, ProbedWorkload] = {}
         self.measured = 0
         """The number of measured load points."""
+        self.extends_in_doubt = True
+        """See `InterleavedCase`."""
         self._started_ns = clock.now_ns()
         self._probe_time_ns = 0
         self._continuation = None if writer.continued is None else Continuation(writer.continued)
@@ -298,7 +300,7 @@ class ScenarioRun:
         part = load_point.parts[0]
         key = (part.protocol, part.workload, load_point.repetition)
         alike = [one for one in self._so_far.points if one.valid and (one.protocol, one.workload, one.repetition) == key]
-        extension = WarmUpExtension(describe_point(load_point), () if load_point.is_mix else alike)
+        extension = WarmUpExtension(describe_point(load_point), () if load_point.is_mix else alike, in_doubt=self.extends_in_doubt)
         with self.interruption.stopping(target.server) as set_loop:
             while not attempts or (reason := self._repeats(extension, attempts[-1])):
                 if attempts:

@@ -18,9 +18,12 @@ _COLLAPSE = 0.5
 class WarmUpExtension:
     """The attempts at one load point, in order."""
 
-    def __init__(self, load: Load, measured: Sequence[Point]) -> None:
-        """`measured` are the points of the run so far with the same protocol, workload and repetition."""
-        self._load, self._start_ns = load, 0
+    def __init__(self, load: Load, measured: Sequence[Point], *, in_doubt: bool = True) -> None:
+        """`measured` are the points of the run so far with the same protocol, workload and repetition.
+
+        Without `in_doubt` only a target that was surely cold is measured again.
+        """
+        self._load, self._start_ns, self._in_doubt = load, 0, in_doubt
         self._earlier: Window | None = None
         lower = [one for one in measured if isinstance(one.load, ClosedLoad) and one.load.level < load.level]
         self._lower = max(lower, key=lambda one: one.throughput_per_s) if lower and isinstance(load, ClosedLoad) else None
@@ -43,7 +46,7 @@ class WarmUpExtension:
             return f"{found}: that counts as warm-up, and it is measured again" if took_ns < LONGEST_NS else ""
         answered = int(window.series.answered.sum())
         rate_per_s = answered * NS_PER_S / window.length_ns
-        if took_ns >= _LONGEST_DOUBT_NS or not isinstance(self._load, ClosedLoad):
+        if not self._in_doubt or took_ns >= _LONGEST_DOUBT_NS or not isinstance(self._load, ClosedLoad):
             return ""
         if warmth.state == "not_judged" and answered < ROUNDS * self._load.concurrency:
             return f"{answered:,} answers do not show whether the target was warm: they count as warm-up, and it is measured again"

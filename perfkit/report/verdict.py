@@ -91,7 +91,7 @@ def render_verdict_markdown(verdict: Verdict) -> str:
         lines += [render_markdown_table(metrics_table(verdict.comparisons)), ""]
         footnote = (
             f"Intervals: {verdict.comparisons[0].confidence:.1%}. The adjusted p accounts for all metrics and looks; "
-            f"below {verdict.false_alarm_rate:g} it means a regression. {EXPLAINED_EFFECT}. Rows in italics do not affect the verdict."
+            f"up to {verdict.false_alarm_rate:g} it means a regression. {EXPLAINED_EFFECT}. Rows in italics do not affect the verdict."
         )
         lines.append(footnote)
         if verdict.mode == "paired":

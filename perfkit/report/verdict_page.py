@@ -30,7 +30,7 @@ def verdict_page(verdict: Verdict) -> Page:
     sides = describe_sides(verdict)
     note = ""
     if verdict.comparisons:
-        note = f"Intervals: {verdict.comparisons[0].confidence:.1%}. The adjusted p accounts for all metrics and looks; below {verdict.false_alarm_rate:g} it means a regression. {EXPLAINED_EFFECT}."
+        note = f"Intervals: {verdict.comparisons[0].confidence:.1%}. The adjusted p accounts for all metrics and looks; up to {verdict.false_alarm_rate:g} it means a regression. {EXPLAINED_EFFECT}."
     control = f"Baseline {verdict.baseline} against itself, {verdict.control_pairs} pairs."
     blocks: dict[str, Sequence[Block]] = {
         "Verdict": [

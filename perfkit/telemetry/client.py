@@ -4,7 +4,7 @@ import asyncio
 import collections
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 from perfkit.errors import UsageError
 from perfkit.process.child import Child
@@ -16,6 +16,7 @@ from perfkit.telemetry.messages import (
     IntervalTimes,
     PointBegins,
     PublishMetrics,
+    RunEnded,
     ScreenClosed,
     ScreenLines,
     SpanCounts,
@@ -138,6 +139,10 @@ class TelemetryClient:
                     raise UsageError(f"traces.listen: {host}:{port}: cannot listen: {answer.spans_error}; use another port")
                 self.spans_port = answer.spans_port
 
+    def end_run(self) -> None:
+        """Ends the sampling of this run; the process goes on for another."""
+        self._send(RunEnded())
+
     def follow(self, pids: Sequence[int]) -> None:
         """Names the processes that generate the load from now on."""
         self._send(FollowWorkers(tuple(pids)))
@@ -220,19 +225,48 @@ class TelemetryClient:
         return None
 
 
-@contextlib.asynccontextmanager
-async def sampler_process(*, is_wanted: bool = True, max_silence_s: int = _MAX_SILENCE_S) -> AsyncIterator[TelemetryClient]:
-    """Starts the sampler process for the length of the block, without waiting for it: it imports its libraries meanwhile.
+class SamplerProcess:
+    """The sampler process, which stays from one run to the next; leaving the context ends it."""
 
-    `TelemetryClient.configure` then starts the samplers. Unless it `is_wanted` there is no process, and nothing is sampled.
-    """
-    if not is_wanted:
-        yield TelemetryClient()
-        return
-    async with start_module(SAMPLER, stop_within_s=_CLOSE_TIMEOUT_S) as child:
-        client = TelemetryClient(child, max_silence_s)
+    def __init__(self, max_silence_s: int = _MAX_SILENCE_S) -> None:
+        self._max_silence_s = max_silence_s
+        self._idle: Child | None = None
+        self._ending = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._ending.aclose()
+
+    @contextlib.asynccontextmanager
+    async def run(self, *, is_wanted: bool = True) -> AsyncIterator[TelemetryClient]:
+        """The process for a run, for the length of the block, without waiting for its start: it imports its libraries meanwhile.
+
+        `TelemetryClient.configure` then starts the samplers. Unless it `is_wanted` there is no process, and nothing is sampled. A process
+        is not used again after an error, since answers may be on their way.
+        """
+        if not is_wanted:
+            yield TelemetryClient()
+            return
+        child, self._idle = self._idle, None
+        if child is None or child.ended.done():
+            child = await self._ending.enter_async_context(start_module(SAMPLER, stop_within_s=_CLOSE_TIMEOUT_S))
+        client = TelemetryClient(child, self._max_silence_s)
         try:
             yield client
+            if client.is_configured and not client.lost:
+                client.end_run()
+                self._idle = child
         finally:
             if not client.is_configured:  # it has nothing to end in order, and may be importing still
                 child.kill()
+            elif self._idle is None:
+                child.close_stdin()
+
+
+@contextlib.asynccontextmanager
+async def sampler_process(*, is_wanted: bool = True, max_silence_s: int = _MAX_SILENCE_S) -> AsyncIterator[TelemetryClient]:
+    """A sampler process for one run; see `SamplerProcess.run`."""
+    async with SamplerProcess(max_silence_s) as process, process.run(is_wanted=is_wanted) as client:
+        yield client

@@ -2,7 +2,8 @@
 
 The run sends a `TelemetryConfig`, then any number of `FollowWorkers`, `WindowRequest`, `SpansRequest`, `PublishMetrics` and
 `IntervalTimes`. The process answers the first with `Started`, each `WindowRequest` with a `WindowReport`, and each `SpansRequest` with a
-`SpansReport`. For a live view the run also sends `LiveMessage`s and, in the end, `CloseScreen`, which is answered with `ScreenClosed`.
+`SpansReport`. For a live view the run also sends `LiveMessage`s and, in the end, `CloseScreen`, which is answered with `ScreenClosed`. After
+`RunEnded` the process closes its samplers, and takes the `TelemetryConfig` of another run.
 """
 
 import dataclasses
@@ -109,6 +110,10 @@ class Started:
     spans_port: int | None = None
     """Where spans are received; `spans_error` says why they cannot be."""
     spans_error: str = ""
+
+
+class RunEnded:
+    """Ends the sampling of a run."""
 
 
 class Waiting:

@@ -1,4 +1,4 @@
-"""The sampler process of a run: it reads messages from stdin, writes answers to stdout, and ends when stdin is closed.
+"""The sampler process of a run, or of several one after the other: it reads messages from stdin, writes answers to stdout, and ends when stdin is closed.
 
 Each sampler has a thread of its own and may block: a slow driver or server delays neither the load nor the other samplers.
 """
@@ -23,6 +23,7 @@ from perfkit.telemetry.messages import (
     LiveView,
     PointBegins,
     PublishMetrics,
+    RunEnded,
     ScreenClosed,
     ScreenLines,
     SpansRequest,
@@ -46,10 +47,11 @@ _Listener = TypeVar("_Listener")
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Samples until `requests` ends; the run may end in the middle of a message."""
+    """Samples one run after another until `requests` ends; a run may end in the middle of a message."""
     with contextlib.suppress(EOFError, BrokenPipeError):
-        config: TelemetryConfig = load_message(requests)
-        _serve(config, requests, answers)
+        while True:
+            config: TelemetryConfig = load_message(requests)
+            _serve(config, requests, answers)
 
 
 def _serve(config: TelemetryConfig, requests: BinaryIO, answers: BinaryIO) -> None:
@@ -88,6 +90,8 @@ def _serve(config: TelemetryConfig, requests: BinaryIO, answers: BinaryIO) -> No
                     if view is not None:
                         view.close()
                     answer(ScreenClosed())
+                case RunEnded():
+                    return
     finally:
         if view is not None:
             view.close()

@@ -8,15 +8,16 @@ from typing import Any, Self
 from perfkit.clock import Clock
 from perfkit.errors import UsageError
 from perfkit.process.child import Child
-from perfkit.process.start_module import WORKER, end_started_ahead, start_module
+from perfkit.process.start_module import WORKER, end_started_ahead, start_ahead, start_module
 from perfkit.scenario.model import Scenario
 from perfkit.target.address import Address
-from perfkit.workers.group import GroupListener, WorkerGroup
+from perfkit.workers.group import LEAD_NS, GroupListener, WorkerGroup
 from perfkit.workers.messages import WorkerSpec
 
 WORKER_FILES = 22
 """The files that a worker process has open besides its connections: interpreter, event loop, libraries; measured, with some to spare."""
 ENDS_WITHIN_S = 5
+_ALONE_LEAD_NS = LEAD_NS // 4  # nobody has to start with it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +82,11 @@ class LocalWorkers:
             child.close_stdin()
         await self._ending.aclose()
 
+    def start_ahead(self) -> None:
+        """Starts a worker, unless one is idle, so that it imports its libraries before it is needed."""
+        if not self._idle:
+            start_ahead(WORKER)
+
     @contextlib.asynccontextmanager
     async def group(
         self,
@@ -97,7 +103,8 @@ class LocalWorkers:
                 children[-1].send(spec)
             numbers, of, where = (range(len(specs)), len(specs), "") if part is None else (part.numbers, part.of, part.where)
             links = [_link(number, of, child, where) for number, child in zip(numbers, children, strict=True)]
-            group = WorkerGroup(links, self._clock, listener, begin_at=begin_at, of=of)
+            lead_ns = LEAD_NS if of > 1 else _ALONE_LEAD_NS
+            group = WorkerGroup(links, self._clock, listener, lead_ns=lead_ns, begin_at=begin_at, of=of)
             yield group
         finally:
             outcomes = [(None, "")] * len(children) if group is None else group.recordings

@@ -209,7 +209,7 @@ def test_a_gate_continues_with_servers_that_it_restarts_for_every_run(scenario, 
 def test_an_interrupted_gate_stores_its_pairs_and_stops_its_servers(perfkit, scenario, tmp_path):
     begin(scenario, tmp_path / "out", make_pairs(3), (SERVER, SERVER))
     running = perfkit.start("gate", scenario, "--baseline", SERVER, "--candidate", SERVER, "--out", tmp_path / "out")
-    running.wait_for_line("pair 4 of 12 to 20")
+    running.wait_for_line("pair 4 of 5 to 20")
     processes = running.descendants()
     running.signal(signal.SIGINT)
     finished = running.finish()

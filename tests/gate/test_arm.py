@@ -14,6 +14,7 @@ from perfkit.gate.arm import Arm, GateContext, parse_arm, running_target
 from perfkit.gate.pairs import Stage
 from perfkit.load.loop import StopCause
 from perfkit.measurement.control import Interruption
+from perfkit.measurement.lifecycle import RunProcesses
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.model import Scenario
 from perfkit.units import NS_PER_S
@@ -27,7 +28,9 @@ def scenario(**target):
 
 
 def context_of(loaded):
-    return GateContext(loaded, Interruption(), MonotonicClock(), loaded.folder / "runs", RecordingObserver())
+    return GateContext(
+        loaded, Interruption(), MonotonicClock(), loaded.folder / "runs", RecordingObserver(), RunProcesses(MonotonicClock())
+    )
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_a_pass_requires_the_interval_to_stay_within_the_margin():
     _, (passing, failing) = compared(2, values(P99, 5e6, 1.005), values(THROUGHPUT, 1000, 1 / 1.3))
     assert passing.verdict == "pass"
     assert passing.interval[1] < 1 + passing.margin
-    assert passing.confidence == pytest.approx(1 - 2 * 0.05 / 3)
+    assert passing.confidence == pytest.approx(1 - 2 * 0.3 * (0.05 - 2**-7))
     assert "within the margin of 10 %" in passing.reason
     assert failing.interval[0] < 1 / 1.05
 

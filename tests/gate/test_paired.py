@@ -7,7 +7,7 @@ import statistics
 import numpy as np
 import pytest
 
-from perfkit.gate.paired import MetricBounds, Rule, decide, holm, improvement_p, look, minimum_detectable_effect, rule_for
+from perfkit.gate.paired import EARLY_PART, MetricBounds, Rule, decide, holm, improvement_p, look, minimum_detectable_effect, rule_for
 
 BOUNDS = [*(MetricBounds.of_ratio(0.01, margin) for margin in (0.05, 0.05, 0.05, 0.10)), MetricBounds(0.001, 0.001, is_error_rate=True)]
 
@@ -41,12 +41,53 @@ def test_the_strongest_evidence_is_enough_at_every_look(metrics, pairs_given):
 
 @pytest.mark.parametrize(
     ("metrics", "pairs_given", "looks"),
-    [(4, None, (12, 16, 20)), (4, 10, (10,)), (4, 15, (15,)), (4, 16, (12, 14, 16)), (4, 40, (24, 32, 40)), (100, None, (16, 18, 20))],
+    [(4, None, (12, 16, 20)), (4, 10, (10,)), (4, 15, (15,)), (4, 16, (12, 14, 16)), (4, 40, (24, 32, 40)), (100, None, (17, 19, 21))],
 )
-def test_a_gate_looks_three_times_unless_its_pairs_are_few(metrics, pairs_given, looks):
+def test_a_gate_has_three_full_looks_unless_its_pairs_are_few_and_shares_its_errors_among_all(metrics, pairs_given, looks):
     rule = rule_for(metrics, pairs_given)
     assert rule.looks == looks
-    assert len(rule.looks) * (rule.time_alpha + rule.error_rate_alpha) == pytest.approx(0.01)
+    assert rule.early == tuple(range(8 if metrics == 100 else 5 + (len(looks) == 1), looks[0]))
+    assert rule.early_part == EARLY_PART * (1 if len(looks) == 3 else 1 / 4)
+    assert sum(rule.time_alpha(count) + rule.error_rate_alpha(count) for count in rule.all_looks) == pytest.approx(0.01 - rule.early_part)
+    assert sum(rule.pass_alpha(count) for count in rule.all_looks) == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(("metrics", "first"), [(1, 5), (4, 5), (5, 6), (16, 6), (17, 7), (64, 7)])
+def test_two_equal_modes_of_every_metric_alarm_at_early_looks_within_their_part(metrics, first):
+    """Two modes at a distance beyond the margin: a metric's differences are all alike with a probability of 4^-n, and those of more pairs only with those of fewer."""
+    assert rule_for(metrics).early[0] == first
+    assert 4**-first + (metrics - 1) * 4 ** -(first + 1) <= EARLY_PART
+
+
+def test_an_early_look_tells_what_is_gross_and_alike_first_in_the_first_metric():
+    rule, gross = rule_for(4), math.log(1.2)
+
+    def regressed(*shifts, count=5, spread=0.02):
+        return look(rule, BOUNDS, pairs(*shifts, count=count, spread=spread)).regressed.tolist()
+
+    assert regressed(gross, gross, 0, 0, 0) == [True, False, False, False, False]
+    assert regressed(gross, gross, 0, 0, 0, count=6) == [True, True, False, False, False]
+    assert regressed(math.log(1.04), 0, 0, math.log(1.08), 0, count=6) == [False] * 5  # within the margins
+    assert regressed(gross, gross, 0, 0, 0.5, count=8) == [True, True, False, False, False]  # the error rate has full looks alone
+    assert regressed(gross, gross, 0, 0, 0, spread=0.15) == [False] * 5
+    assert regressed(gross, gross, 0, 0, 0, spread=0.15, count=9) == [True, True, False, False, False]
+
+
+def test_limits_of_an_early_look_are_beyond_the_margin_where_it_tells_a_regression():
+    rule, differences = rule_for(4), pairs(math.log(1.2), 0, 0, 0, 0, count=5, spread=0.02)[0]
+    low, high = rule.limits(differences, 5)
+    assert BOUNDS[0].band < low < differences.min() < differences.max() < high
+    assert rule.limit_alpha(5) == EARLY_PART
+    assert rule.limits(differences[:4], 5)[1] == math.inf  # the others may be the generator's
+
+
+def test_an_unchanged_candidate_passes_from_seven_pairs_on_where_the_margin_is_wide_beside_the_noise():
+    rule = rule_for(4)
+    assert [count for count in range(5, 21) if look(rule, BOUNDS, pairs(0, 0, 0, 0, 0, count=count)).passed.all()] == [7, 12, 16, 20]
+    # all signs are equally likely at the margin, and a pass of seven pairs needs all of them
+    signs = np.array(list(itertools.product((-1.0, 1.0), repeat=7)))
+    at_margin = BOUNDS[0].margin + signs * np.arange(1, 8) / 1000
+    assert look(rule, BOUNDS[:1], at_margin[:, None, :]).passed.mean() == 2**-7
 
 
 def test_too_few_pairs_are_refused():
@@ -54,12 +95,16 @@ def test_too_few_pairs_are_refused():
         rule_for(4, 9)
 
 
-def test_a_gate_whose_time_is_over_keeps_the_error_of_each_look():
+def test_a_gate_whose_time_is_over_has_what_is_left_of_the_errors_for_its_last_look():
     rule = rule_for(4)
     for pairs_measured, looks in ((11, (11,)), (12, (12,)), (14, (12, 14)), (19, (12, 16, 19))):
         ended = rule.ending_at(pairs_measured)
         assert ended.looks == looks
-        assert (ended.time_alpha, ended.error_rate_alpha, ended.pass_alpha) == (rule.time_alpha, rule.error_rate_alpha, rule.pass_alpha)
+        assert ended.early == tuple(count for count in rule.early if count < pairs_measured)
+        for level in ("time_alpha", "error_rate_alpha", "pass_alpha"):
+            before, after = ([getattr(one, level)(count) for count in one.all_looks] for one in (rule, ended))
+            assert sum(after) == pytest.approx(sum(before))
+            assert after[:-1] == before[: len(after) - 1]
 
 
 @pytest.mark.parametrize(

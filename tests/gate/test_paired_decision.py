@@ -25,14 +25,37 @@ def gated(decision):
 
 
 def test_a_gate_decides_only_at_its_looks():
-    assert [count for count in range(1, 21) if decided(make_pairs(count, 1.5)) is not None] == [12, 16, 20]
-    assert RULE.looks == (12, 16, 20)
+    def decided_at(factor):
+        return [count for count in range(1, 21) if decided(make_pairs(count, factor)) is not None]
+
+    assert decided_at(1.5) == [*range(5, 12), 12, 16, 20]
+    assert decided_at(1.04) == [7, 12, 16, 20]  # slower than the band, and within the margins
 
 
-def test_a_gate_with_few_pairs_looks_once():
+def test_a_gross_regression_is_told_once_both_orders_have_occurred():
+    pairs = make_pairs(9, 1.2)
+    one_order = [pair.model_copy(update={"first": "baseline"}) for pair in pairs[:8]]
+    assert [count for count in range(1, 9) if decided(one_order[:count]) is not None] == []
+    other = pairs[8].model_copy(update={"first": "candidate"})
+    decision = decided([*one_order, other])
+    assert decision.kind == "regressed"
+    assert decided([*one_order[:4], other]).kind == "regressed"
+    assert decided([*one_order[:3], other]) is None
+
+
+def test_the_interval_beside_an_early_verdict_says_the_same():
+    decision = decided(make_pairs(5, 1.2))
+    throughput = next(one for one in decision.comparisons if one.metric == "throughput")
+    assert decision.kind == "regressed"
+    assert decision.reasons[0].startswith("After 5 pairs the candidate is worse by more than the noise band in 1 of 5 metrics.")
+    assert (throughput.verdict, throughput.adjusted_p, throughput.confidence) == ("regressed", 0.01, 1 - 2 * 0.0025)
+    assert throughput.interval[0] < 1 / 1.2 < throughput.interval[1] < 1 / 1.1
+
+
+def test_a_gate_with_few_pairs_has_one_full_look():
     few = rule_for(4, 10)
-    assert decided(make_pairs(9, 1.2), rule=few) is None
-    assert decided(make_pairs(10, 1.2), rule=few).kind == "regressed"
+    assert decided(make_pairs(9, 1.04), rule=few) is None
+    assert decided(make_pairs(10, 1.04), rule=few).kind == "regressed"
     assert decided(make_pairs(10, noise=0.5), rule=few).kind == "inconclusive"
 
 
@@ -136,7 +159,7 @@ def test_a_candidate_at_its_margin_passes_in_at_most_one_of_twenty_gates_whateve
 
 
 def test_a_gate_whose_time_is_over_decides_from_the_pairs_that_it_has_or_measures_the_fewest():
-    assert decide_pairs(RULE, make_pairs(11), STANDARD, time_is_over=True) is None
+    assert decide_pairs(RULE, make_pairs(9), STANDARD, time_is_over=True) is None
     assert decide_pairs(RULE, make_pairs(13), STANDARD) is None
     assert decide_pairs(RULE, make_pairs(13), STANDARD, time_is_over=True).kind == "pass"
     assert decide_pairs(RULE, make_pairs(13, 1.2), STANDARD, time_is_over=True).kind == "regressed"

@@ -1,4 +1,5 @@
 import asyncio
+import dataclasses
 import statistics
 
 import pytest
@@ -109,11 +110,12 @@ def test_the_observer_gets_the_mean_length_of_a_pair(observer):
 @pytest.mark.parametrize(
     ("faults", "kind", "pairs"),
     [
-        ({}, "pass", 12),
-        ({"candidate": 1.2}, "regressed", 12),
-        ({"candidate": 0.8}, "pass", 12),
+        ({}, "pass", 7),
+        ({"candidate": 1.2}, "regressed", 5),
+        ({"candidate": 1.04}, "regressed", 12),
+        ({"candidate": 0.8}, "pass", 7),
         ({"noise": 0.5}, "inconclusive", 20),
-        ({"candidate": 1.2, "second": 1.05, "drift": 1.002}, "regressed", 12),
+        ({"candidate": 1.2, "second": 1.05, "drift": 1.002}, "regressed", 9),
         ({"valid": False}, "invalid", 5),
         ({"failed": 30}, "invalid", 1),
         ({"codes": ["not_steady"]}, "invalid", 3),
@@ -147,6 +149,13 @@ def test_machines_that_stay_need_a_port_that_stays(tmp_path):
     with pytest.raises(UsageError, match=r"fleet\.listen: 127\.0\.0\.1:0: port 0 .* give a port"):
         request_of(tmp_path, {"kind": "worker", "workers": 2, "listen": "127.0.0.1:0"})
     assert request_of(tmp_path, {"kind": "worker", "workers": 2, "listen": "127.0.0.1:8790"}).needs_kept_machines
+
+
+def test_the_first_gate_of_a_bisection_has_full_looks_alone(tmp_path):
+    """Its pairs have to tell the size of the change."""
+    request = request_of(tmp_path, None)
+    assert request.rule().all_looks[0] == 5
+    assert dataclasses.replace(request, looks_early=False).rule().all_looks == (12, 16, 20)
 
 
 def test_dask_starts_machines_for_each_run_at_any_port(tmp_path):

@@ -50,10 +50,15 @@ def test_the_standard_profile_is_a_saturating_closed_loop_then_an_open_loop_at_t
     assert {(one.seed, one.window_ns) for one in (closed, opened)} == {(5, 2 * S)}
 
 
-def test_only_the_first_load_of_a_process_warms_it_up():
+def test_a_given_warm_up_is_that_of_every_load_and_a_detected_one_that_of_the_process():
     load = {"closed": {"concurrency": [1, 2, 4], "think_time": "1ms"}}
-    several = Scenario.model_validate({"name": "x", "target": {"model": "m"}, "load": load})
-    for warmup_ns, expected in ((2 * S, [2 * S, S // 4, S // 4]), (S // 10, [S // 10] * 3)):
+    for warmup, warmup_ns, expected in (
+        ("auto", 2 * S, [2 * S, S // 4, S // 4]),
+        ("auto", S // 10, [S // 10] * 3),
+        ("2s", 2 * S, [2 * S] * 3),
+        ("0s", 0, [0] * 3),
+    ):
+        several = Scenario.model_validate({"name": "x", "target": {"model": "m"}, "load": load, "measure": {"warmup": warmup}})
         specs = run_specs(several, FixedSettings(warmup_ns=warmup_ns, window_ns=S), 5)
         assert [spec.warmup_ns for spec in specs] == expected
         assert [spec.load.closed.concurrency for spec in specs] == [(1,), (2,), (4,)]

@@ -5,10 +5,12 @@ import asyncio
 import pytest
 import yaml
 
+from perfkit.clock import MonotonicClock
 from perfkit.errors import ModelMismatchError, TargetError
 from perfkit.measurement.control import Interruption, RunObserver
-from perfkit.measurement.lifecycle import InterleavedCase, measure_interleaved
+from perfkit.measurement.lifecycle import InterleavedCase, RunProcesses, measure_interleaved
 from perfkit.scenario.file import read_cases
+from tests.children import children_running
 
 PLAIN = {
     "target": {"model": "simple"},
@@ -44,13 +46,20 @@ class Recorder(RunObserver):
 def measure(tmp_path):
     """Measures the cases of a sweep over `choices`; keyword arguments replace sections."""
 
-    def run(choices, observer, interruption=None, **sections):
+    def run(choices, observer, interruption=None, times=1, **sections):
         path = tmp_path / "scenario.yaml"
         path.write_text(yaml.safe_dump({**PLAIN, **sections, "sweep": {"choices": choices}}, sort_keys=False))
         cases = [
             InterleavedCase(case.values["choices"], case.loaded, tmp_path / case.values["choices"]) for case in read_cases(path, environ={})
         ]
-        return asyncio.run(measure_interleaved(cases, observer, interruption or Interruption()))
+
+        async def go():
+            async with RunProcesses(MonotonicClock()) as processes:
+                for _ in range(times):
+                    results = await measure_interleaved(cases, observer, interruption or Interruption(), processes=processes)
+            return results
+
+        return asyncio.run(go())
 
     return run
 
@@ -74,6 +83,23 @@ def test_load_points_alternate_and_every_second_repetition_is_in_the_opposite_or
         assert measured.result.environment["target"]["name"]
         assert (tmp_path / name / "result.json").exists()
     assert "shared_memory" in c.result.environment["target"]["protocols"]["http"]
+
+
+def test_processes_that_are_given_stay_from_run_to_run(measure):
+    """A gate starts those that send the load and sample once."""
+    names = ("worker_process", "sampler_process")
+
+    class Observer(Recorder):
+        def point_finished(self, point):
+            self.points.append({child.pid for name in names for child in children_running(name)})
+
+    observer = Observer()
+    measure({"a": {}}, observer, times=2, telemetry=True)
+    seen = [one for one in observer.points if isinstance(one, set)]
+    assert len(seen) == 8
+    assert all(one == seen[0] for one in seen)
+    assert len(seen[0]) == 2
+    assert not any(map(children_running, names))
 
 
 def test_a_case_that_cannot_be_measured_does_not_end_the_others(measure, tmp_path):

@@ -72,6 +72,12 @@ def test_a_throughput_far_below_that_of_a_lower_concurrency_is_measured_again_fo
     assert WarmUpExtension(ClosedLoad(concurrency=4), ()).reason(*attempt(0.1, 0.1, NEVER_S, in_flight=4, window_s=10.0)) == ""
 
 
+def test_without_doubt_only_a_cold_window_is_measured_again(attempt):
+    extension = WarmUpExtension(ClosedLoad(concurrency=16), (), in_doubt=False)
+    assert extension.reason(*attempt(1.0, 1.0, NEVER_S, in_flight=16)) == ""
+    assert extension.reason(*attempt(0.4, 0.01, 3.0)).startswith("the target was cold for 3.")
+
+
 @pytest.mark.parametrize("warmup", ["auto", "1s"])
 def test_a_run_on_a_cold_server(tmp_path, warmup):
     """The first 12 executions take 200 ms, 1.4 s more than the first second; the others take 5 ms."""

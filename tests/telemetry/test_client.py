@@ -18,7 +18,7 @@ from perfkit.errors import UsageError
 from perfkit.recorder.recent import LiveFigures
 from perfkit.spans.formats import read_json
 from perfkit.spans.server_times import server_times
-from perfkit.telemetry.client import ScreenQueue, TelemetryClient, sampler_process
+from perfkit.telemetry.client import SamplerProcess, ScreenQueue, TelemetryClient, sampler_process
 from perfkit.telemetry.messages import (
     LiveMetric,
     MetricsPageConfig,
@@ -224,6 +224,30 @@ def test_an_interruption_while_the_process_starts_leaves_none(run, turns):
             await task
 
     run(main())
+    assert children_running(PROCESS) == []
+
+
+def test_a_process_stays_for_the_next_run_unless_one_failed():
+    async def configured(process, error=None):
+        async with process.run() as client:
+            await client.configure(TelemetryConfig())
+            clock = MonotonicClock()
+            assert set((await client.window(0, clock.now_ns())).samplers) == {"generator"}
+            running = children_running(PROCESS)
+            if error is not None:
+                raise error
+        return running
+
+    async def go():
+        async with SamplerProcess() as process:
+            first = await configured(process)
+            assert await configured(process) == first
+            with pytest.raises(LookupError):
+                await configured(process, LookupError())
+            await asyncio.to_thread(until_ended, first)
+            assert await configured(process) != first
+
+    asyncio.run(go())
     assert children_running(PROCESS) == []
 
 

@@ -15,6 +15,7 @@ from perfkit.telemetry import sampler_process
 from perfkit.telemetry.messages import (
     GpuConfig,
     PointBegins,
+    RunEnded,
     ScreenLines,
     ServerCpuConfig,
     Started,
@@ -57,6 +58,12 @@ def test_it_ends_when_its_requests_end_or_break_off(length):
     answers = serve(REQUESTS + message_bytes(WindowRequest(1, 2))[:length])
     received = [load_message(answers) for _ in range(2)]
     assert [type(answer) for answer in received] == [Started, WindowReport]
+    assert answers.read() == b""
+
+
+def test_it_samples_one_run_after_another():
+    answers = serve(REQUESTS + message_bytes(RunEnded()) + REQUESTS)
+    assert [type(load_message(answers)) for _ in range(4)] == [Started, WindowReport] * 2
     assert answers.read() == b""
 
 

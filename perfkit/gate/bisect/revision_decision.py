@@ -13,6 +13,7 @@ from perfkit.gate.paired import Rule
 from perfkit.gate.paired_decision import MAXIMUM_FAILED_SHARE, find_fault
 from perfkit.gate.pairs import ARMS, Pair, failed_share
 from perfkit.gate.verdict import Comparison, Verdict
+from perfkit.stats.signed_rank import limits
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def find_threshold(verdict: Verdict) -> Threshold | None:
         if verdict.kind == "regressed" and one.verdict == "regressed":
             good, bad = ([value or 0.0 for value in side] for side in (one.baseline_values, one.candidate_values))
             values = PairedValues(metric, tuple(good), tuple(bad))
-            size = Size.of(values.differences, rule.first_step_alpha(bounds, index))
+            size = Size.of(values.differences, rule.first_step_alpha(bounds, index, rule.looks[0]))
             found.append((metric, _compare(values), size))
     best = most_precise([size for _, _, size in found])
     if best is None:
@@ -148,7 +149,7 @@ def _compare(values: PairedValues) -> Comparison:
         values.baseline,
         values.candidate,
         difference=values.estimate,
-        limits=values.limits(ALPHA),
+        limits=values.limits(lambda differences: limits(differences, ALPHA)),
         confidence=CONFIDENCE,
         pairs=len(values.baseline),
     )

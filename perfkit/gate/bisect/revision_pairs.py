@@ -22,6 +22,7 @@ from perfkit.gate.pairs import ArmName, ArmRun, GateObserver, Pair, Stage, arm_r
 from perfkit.gate.trial import run_specs
 from perfkit.gate.verdict import Verdict
 from perfkit.measurement.control import Interruption
+from perfkit.measurement.lifecycle import RunProcesses
 from perfkit.override import override
 from perfkit.result.model import Result
 from perfkit.result.output_folder import put_in_place
@@ -93,7 +94,8 @@ class RevisionPairs(PairSource):
         folder = self._open(place, request)
         folder.fix(self._settings)
         try:
-            decision = await self._run_pairs(request, folder, self._settings, decide)
+            async with RunProcesses(self._clock) as processes:
+                decision = await self._run_pairs(request, folder, self._settings, decide, processes)
         except RevisionError:
             _put_in_place(folder)  # with the log of the server that failed
             raise
@@ -140,9 +142,16 @@ class RevisionPairs(PairSource):
         return GateFolder(place, GateManifest(inputs=request.inputs, seed=seed, started_at=started_at))
 
     async def _run_pairs(
-        self, request: GateRequest, folder: GateFolder, settings: FixedSettings, decide: Callable[[Sequence[Pair]], _T | None]
+        self,
+        request: GateRequest,
+        folder: GateFolder,
+        settings: FixedSettings,
+        decide: Callable[[Sequence[Pair]], _T | None],
+        processes: RunProcesses,
     ) -> _T:
-        context = GateContext(request.loaded, self._interruption, self._clock, folder.runs, self._observer, request.ready_within_ns)
+        context = GateContext(
+            request.loaded, self._interruption, self._clock, folder.runs, self._observer, processes, request.ready_within_ns
+        )
         results = dict[ArmName, Result]()
 
         async def run_arm(stage: Stage, seed: int) -> ArmRun:
