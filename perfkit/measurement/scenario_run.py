@@ -149,7 +149,8 @@ class ScenarioRun:
         if added_ns is not None:
             self._source.add_time((AddedTime(after_probes=self.measured, budget_s=added_ns / NS_PER_S),))
         # a run that was killed between its last load point and its end has nothing left to measure
-        if self.measured == self.total and not self.scenario.measure.until_decided:
+        is_fixed = not self.scenario.measure.until_decided
+        if self.measured == self.total and is_fixed and self._source.next_point(0) is None:
             self._has_ended = True
             self._continuation.keep_environment(self._so_far)
 
