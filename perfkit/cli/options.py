@@ -136,11 +136,13 @@ def check_resume(options: argparse.Namespace) -> None:
 
 def complete_result(loaded: "LoadedScenario", options: argparse.Namespace) -> "Result | None":
     """The result in the folder that --resume would continue in, if it is complete already; raises ResultError for one of another scenario."""
+    if not options.resume:
+        return None
     from perfkit.result.model import Result
     from perfkit.result.unfinished import find_unfinished
     from perfkit.scenario.file import scenario_document
 
-    found = find_unfinished(options.out, scenario_document(loaded.scenario)) if options.resume else None
+    found = find_unfinished(options.out, scenario_document(loaded.scenario))
     return found if isinstance(found, Result) else None
 
 

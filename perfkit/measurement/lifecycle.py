@@ -5,28 +5,30 @@ import contextlib
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from perfkit.clock import Clock, MonotonicClock, utc_now
 from perfkit.errors import PerfkitError, UsageError
 from perfkit.machine.cpus import pinned
+from perfkit.measurement.connections import check_connections, connect_for_statistics
 from perfkit.measurement.control import Interruption, RunObserver
-from perfkit.measurement.load_points import connect_for_statistics
-from perfkit.measurement.observation import observe
-from perfkit.measurement.reply_spool import ReplySpool
-from perfkit.measurement.request_traces import SpanSource
 from perfkit.measurement.run_result import why_not_resumable
 from perfkit.measurement.run_target import RunTarget, open_target
 from perfkit.measurement.scenario_run import MeasuredScenario, ScenarioRun
-from perfkit.measurement.shared_memory import run_regions
+from perfkit.measurement.shared_memory import Connect, run_regions
 from perfkit.process.start_module import WORKER, start_ahead
 from perfkit.result.file import ResultWriter
 from perfkit.result.output_folder import locked
-from perfkit.result.unfinished import find_unfinished
-from perfkit.result.whole_points import UnfinishedResult
 from perfkit.scenario.file import LoadedScenario, scenario_document
-from perfkit.telemetry.client import sampler_process
+from perfkit.telemetry.client import TelemetryClient, sampler_process
 from perfkit.workers.local import LocalWorkers
+
+if TYPE_CHECKING:
+    from perfkit.measurement.observation import Observation
+    from perfkit.measurement.point_run import PointRun
+    from perfkit.measurement.reply_spool import ReplySpool
+    from perfkit.measurement.request_traces import SpanSource
 
 
 async def measure_scenario(
@@ -37,7 +39,7 @@ async def measure_scenario(
     *,
     clock: Clock | None = None,
     publish_at: tuple[str, int] | None = None,
-    spool: ReplySpool | None = None,
+    spool: "ReplySpool | None" = None,
     resume: bool = False,
 ) -> MeasuredScenario:
     """Measures every load point of a scenario, or searches its capacity, and stores the result in a folder.
@@ -125,7 +127,7 @@ def _new_run(
     interruption: Interruption,
     clock: Clock,
     title: str = "",
-    spool: ReplySpool | None = None,
+    spool: "ReplySpool | None" = None,
     *,
     resume: bool = False,
 ) -> ScenarioRun:
@@ -133,10 +135,14 @@ def _new_run(
     if resume:
         if reason := why_not_resumable(loaded):
             raise UsageError(reason)
-        unfinished = find_unfinished(folder, scenario_document(loaded.scenario))
-        if isinstance(unfinished, str):
-            observer.note_added(f"--resume: {title and f'{title}: '}{unfinished}")
-    writer = ResultWriter(folder, utc_now().timestamp(), unfinished if isinstance(unfinished, UnfinishedResult) else None)
+        from perfkit.result.unfinished import find_unfinished
+        from perfkit.result.whole_points import UnfinishedResult
+
+        found = find_unfinished(folder, scenario_document(loaded.scenario))
+        if isinstance(found, str):
+            observer.note_added(f"--resume: {title and f'{title}: '}{found}")
+        unfinished = found if isinstance(found, UnfinishedResult) else None
+    writer = ResultWriter(folder, utc_now().timestamp(), unfinished)
     try:
         return ScenarioRun(loaded, writer, observer, interruption, clock, title, spool)
     except BaseException:
@@ -152,7 +158,7 @@ async def _execute(
     """Measures the load points of all runs interleaved, and saves a run's result after each of its own; an error of one is its `failure`."""
     first = runs[0]
     scenario, observer, interruption, clock, placement = first.scenario, first.observer, first.interruption, first.clock, first.placement
-    source = None if scenario.traces is None else SpanSource(scenario.traces, scenario.workload.seed, first.loaded.folder)
+    source = _span_source(first.loaded)
     for run in runs:
         run.follow(runs, source)
     interruption.task = asyncio.current_task()
@@ -184,7 +190,7 @@ async def _execute(
             with pinned(placement.driver):  # after server and samplers have started, which would inherit it
                 for run in active:  # before the samplers are waited for, so that a wrong target is reported at once
                     with run.ending():
-                        run.generator.check_connections()
+                        check_connections(run.scenario)
                         shared = {
                             name: await regions.enter_async_context(
                                 run_regions(one.scenario.shared_memory, one.scenario.load, connect_to_read)
@@ -195,8 +201,10 @@ async def _execute(
             if not any(run.is_active for run in runs):
                 return
             await _join_fleet(runs, target, regions, clock)
-            spans = None if source is None else source.config
-            observation = await observe(scenario, target, client, connect_to_read, clock, publish_at, observer.screen, spans, server_pid)
+            # the samplers start meanwhile
+            observation, point_runs = await asyncio.gather(
+                _observe(first, target, client, connect_to_read, publish_at, source, server_pid), _point_runs(runs)
+            )
             async with first.screen(observation):
                 if observation.url:
                     observer.metrics_published(observation.url)
@@ -209,7 +217,7 @@ async def _execute(
                             with run.ending():
                                 # those that are ahead were resumed in the middle of a round
                                 if run.measured == least and run.is_active:  # an interruption of another ends it, too
-                                    await run.measure_next_point(target, observation)
+                                    await point_runs[run].measure_next(target, observation)
                 for run in runs:
                     with run.ending():
                         await run.join_traces(observation)
@@ -230,12 +238,42 @@ async def _execute(
                 run.save()
 
 
+def _span_source(loaded: LoadedScenario) -> "SpanSource | None":
+    if loaded.scenario.traces is None:
+        return None
+    from perfkit.measurement.request_traces import SpanSource  # whose modules other runs do without
+
+    return SpanSource(loaded.scenario.traces, loaded.scenario.workload.seed, loaded.folder)
+
+
+async def _observe(
+    run: ScenarioRun,
+    target: RunTarget,
+    client: TelemetryClient,
+    connect_to_read: Connect,
+    publish_at: tuple[str, int] | None,
+    source: "SpanSource | None",
+    server_pid: int | None,
+) -> "Observation":
+    from perfkit.measurement.observation import observe  # only now, as below: the first request leaves earlier
+
+    spans = None if source is None else source.config
+    return await observe(run.scenario, target, client, connect_to_read, run.clock, publish_at, run.observer.screen, spans, server_pid)
+
+
+async def _point_runs(runs: Sequence[ScenarioRun]) -> "Mapping[ScenarioRun, PointRun]":
+    """What measures the load points of each run, once the fleet has joined."""
+    from perfkit.measurement.point_run import PointRun
+
+    return {run: PointRun(run) for run in runs}
+
+
 def _start_workers(runs: Sequence[ScenarioRun], workers: LocalWorkers) -> None:
     """Has worker processes of this machine send the load, unless a fleet does; the first imports its libraries while the target is probed."""
     if runs[0].scenario.fleet is None:
         start_ahead(WORKER)
         for run in runs:
-            run.generator.local = workers
+            run.local = workers
 
 
 async def _join_fleet(runs: Sequence[ScenarioRun], target: RunTarget, machines: contextlib.AsyncExitStack, clock: Clock) -> None:

@@ -300,7 +300,7 @@ async def observe(
     connect: Connect,
     clock: Clock,
     listen: tuple[str, int] | None,
-    screen: OpenView | None = None,
+    screen: "OpenView | None" = None,
     spans: SpansConfig | None = None,
     server_pid: int | None = None,
 ) -> Observation:

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from perfkit.clock import Clock
 from perfkit.errors import UsageError
@@ -11,8 +11,10 @@ from perfkit.process.child import Child
 from perfkit.process.start_module import WORKER, end_started_ahead, start_module
 from perfkit.scenario.model import Scenario
 from perfkit.target.address import Address
-from perfkit.workers.group import GroupListener, WorkerGroup
-from perfkit.workers.messages import WorkerSpec
+
+if TYPE_CHECKING:
+    from perfkit.workers.group import GroupListener, WorkerGroup
+    from perfkit.workers.messages import WorkerSpec
 
 WORKER_FILES = 22
 """The files that a worker process has open besides its connections: interpreter, event loop, libraries; measured, with some to spare."""
@@ -84,12 +86,14 @@ class LocalWorkers:
     @contextlib.asynccontextmanager
     async def group(
         self,
-        specs: Sequence[WorkerSpec],
-        listener: GroupListener,
+        specs: "Sequence[WorkerSpec]",
+        listener: "GroupListener",
         part: Part | None = None,
         begin_at: Callable[[], Awaitable[int]] | None = None,
-    ) -> AsyncIterator[WorkerGroup]:
+    ) -> "AsyncIterator[WorkerGroup]":
         """The workers of one load point, one for each spec; by default they are all workers. See `WorkerGroup` for `begin_at`."""
+        from perfkit.workers.group import WorkerGroup  # only now: the first request leaves earlier
+
         children, group = list[Child](), None
         try:
             for spec in specs:

@@ -7,7 +7,7 @@ import pytest
 
 from perfkit.errors import ScenarioError
 from perfkit.scenario.file import read_scenario
-from perfkit.scenario.origins import parse_yaml
+from perfkit.scenario.yaml_values import parse_yaml
 
 HEAD = "target: {model: m}\nload: {closed: {concurrency: 1}}\n"
 LOAD = "load: {closed: {concurrency: 1}}\n"
