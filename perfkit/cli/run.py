@@ -13,7 +13,7 @@ from perfkit.cli.exit_code import ExitCode, exit_code_of
 from perfkit.cli.options import add_resume, check_resume, command_that_continues, complete_result, whole_number, whole_points
 from perfkit.cli.output import reader_may_leave
 from perfkit.cli.url_scenario import add_scenario_or_url_options, scenario_source
-from perfkit.process.start_module import DRAWING, SAMPLER, WORKER, end_started_ahead, start_ahead
+from perfkit.process.start_module import DRAWING, WORKER, end_started_ahead, start_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -87,8 +87,6 @@ def _run(options: argparse.Namespace) -> ExitCode:
         print(scenario_text(document_with_settings(source, options.settings)), end="")
         return ExitCode.DONE
     check_resume(options)
-    if not (cases[0].values or options.resume) and cases[0].loaded.scenario.telemetry:
-        start_ahead(SAMPLER)
     session = _Session(quiet=options.quiet, publish_at=options.prometheus, writes_reports=not options.no_report, resume=options.resume)
     name = cases[0].loaded.scenario.name
     folder = options.out or pathlib.Path("reports") / f"{name}-{utc_now():%Y%m%dT%H%M%SZ}"

@@ -201,7 +201,7 @@ async def _execute(
             if not any(run.is_active for run in runs):
                 return
             await _join_fleet(runs, target, regions, clock)
-            # the samplers start meanwhile
+            # the samplers start while this process imports
             observation, point_runs = await asyncio.gather(
                 _observe(first, target, client, connect_to_read, publish_at, source, server_pid), _point_runs(runs)
             )
