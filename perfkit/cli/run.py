@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import importlib
 import json
 import os
 import pathlib
@@ -13,6 +14,7 @@ from perfkit.cli.exit_code import ExitCode, exit_code_of
 from perfkit.cli.options import add_resume, check_resume, command_that_continues, complete_result, whole_number, whole_points
 from perfkit.cli.output import reader_may_leave
 from perfkit.cli.url_scenario import add_scenario_or_url_options, scenario_source
+from perfkit.process.entry import without_blas_threads
 from perfkit.process.start_module import DRAWING, WORKER, end_started_ahead, start_ahead
 
 if TYPE_CHECKING:
@@ -154,6 +156,8 @@ class _Session:
         writes_reports: bool,
         resume: bool,
     ) -> None:
+        with without_blas_threads():
+            importlib.import_module("perfkit.measurement.lifecycle")
         from perfkit.cli.signals import SignalHandler
         from perfkit.measurement.control import Interruption
         from perfkit.report.live import LiveReport

@@ -17,11 +17,10 @@ from perfkit.measurement.run_result import why_not_resumable
 from perfkit.measurement.run_target import RunTarget, open_target
 from perfkit.measurement.scenario_run import MeasuredScenario, ScenarioRun
 from perfkit.measurement.shared_memory import Connect, run_regions
-from perfkit.process.start_module import WORKER, start_ahead
+from perfkit.process.start_module import SAMPLER, WORKER, end_started_ahead, start_ahead
 from perfkit.result.file import ResultWriter
 from perfkit.result.output_folder import locked
 from perfkit.scenario.file import LoadedScenario, scenario_document
-from perfkit.telemetry.client import TelemetryClient, sampler_process
 from perfkit.workers.local import LocalWorkers
 
 if TYPE_CHECKING:
@@ -182,17 +181,16 @@ async def _execute(
                 shares_memory=shares_memory,
                 trace_url=trace_url,
             ) as target,
-            sampler_process(is_wanted=scenario.telemetry) as client,
             LocalWorkers(clock) as workers,
-            contextlib.AsyncExitStack() as regions,
+            contextlib.AsyncExitStack() as ending,
         ):
-            _start_workers(active, workers)
-            with pinned(placement.driver):  # after server and samplers have started, which would inherit it
+            _start_children(active, workers, ending)
+            with pinned(placement.driver):  # after server, workers and samplers have started, which would inherit it
                 for run in active:  # before the samplers are waited for, so that a wrong target is reported at once
                     with run.ending():
                         check_connections(run.scenario)
                         shared = {
-                            name: await regions.enter_async_context(
+                            name: await ending.enter_async_context(
                                 run_regions(one.scenario.shared_memory, one.scenario.load, connect_to_read)
                             )
                             for name, one in run.plain.items()
@@ -200,10 +198,10 @@ async def _execute(
                         await run.probe_target(target, shared)
             if not any(run.is_active for run in runs):
                 return
-            await _join_fleet(runs, target, regions, clock)
+            await _join_fleet(runs, target, ending, clock)
             # the samplers start while this process imports
             observation, point_runs = await asyncio.gather(
-                _observe(first, target, client, connect_to_read, publish_at, source, server_pid), _point_runs(runs)
+                _observe(first, target, ending, connect_to_read, publish_at, source, server_pid), _point_runs(runs)
             )
             async with first.screen(observation):
                 if observation.url:
@@ -249,14 +247,17 @@ def _span_source(loaded: LoadedScenario) -> "SpanSource | None":
 async def _observe(
     run: ScenarioRun,
     target: RunTarget,
-    client: TelemetryClient,
+    ending: contextlib.AsyncExitStack,
     connect_to_read: Connect,
     publish_at: tuple[str, int] | None,
     source: "SpanSource | None",
     server_pid: int | None,
 ) -> "Observation":
+    """Starts the samplers, which end with the stack."""
     from perfkit.measurement.observation import observe  # only now, as below: the first request leaves earlier
+    from perfkit.telemetry.client import sampler_process
 
+    client = await ending.enter_async_context(sampler_process(is_wanted=run.scenario.telemetry))
     spans = None if source is None else source.config
     return await observe(run.scenario, target, client, connect_to_read, run.clock, publish_at, run.observer.screen, spans, server_pid)
 
@@ -268,8 +269,14 @@ async def _point_runs(runs: Sequence[ScenarioRun]) -> "Mapping[ScenarioRun, Poin
     return {run: PointRun(run) for run in runs}
 
 
-def _start_workers(runs: Sequence[ScenarioRun], workers: LocalWorkers) -> None:
-    """Has worker processes of this machine send the load, unless a fleet does; the first imports its libraries while the target is probed."""
+def _start_children(runs: Sequence[ScenarioRun], workers: LocalWorkers, ending: contextlib.AsyncExitStack) -> None:
+    """Starts the sampler process, and has worker processes of this machine send the load, unless a fleet does.
+
+    Samplers and first worker import their libraries while the target is probed.
+    """
+    if runs[0].scenario.telemetry:
+        start_ahead(SAMPLER)
+        ending.callback(end_started_ahead, SAMPLER)
     if runs[0].scenario.fleet is None:
         start_ahead(WORKER)
         for run in runs:
