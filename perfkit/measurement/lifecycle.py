@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import importlib
 import pathlib
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -203,6 +204,7 @@ async def _execute(
             observation, point_runs = await asyncio.gather(
                 _observe(first, target, ending, connect_to_read, publish_at, source, server_pid), _point_runs(runs)
             )
+            ending.callback(workers.close)  # they end while the samplers do
             async with first.screen(observation):
                 if observation.url:
                     observer.metrics_published(observation.url)
@@ -266,6 +268,7 @@ async def _point_runs(runs: Sequence[ScenarioRun]) -> "Mapping[ScenarioRun, Poin
     """What measures the load points of each run, once the fleet has joined."""
     from perfkit.measurement.point_run import PointRun
 
+    importlib.import_module("perfkit.points.point")  # now, while the samplers start, and not after the last answer
     return {run: PointRun(run) for run in runs}
 
 

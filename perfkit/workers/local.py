@@ -78,10 +78,14 @@ class LocalWorkers:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        end_started_ahead(WORKER)
-        for child in self._running:  # all at once, before the first is waited for
-            child.close_stdin()
+        self.close()
         await self._ending.aclose()
+
+    def close(self) -> None:
+        """Has all workers end, without waiting for them; leaving the context waits."""
+        end_started_ahead(WORKER)
+        for child in self._running:
+            child.close_stdin()
 
     @contextlib.asynccontextmanager
     async def group(
