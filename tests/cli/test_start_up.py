@@ -75,7 +75,15 @@ def test_reports_are_drawn_without_what_sends_load():
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     imported = set(finished.stdout.partition("imported: ")[2].split())
     assert "perfkit.report.run" in imported
-    assert not imported & {"psutil", "pandas", "scipy", "perfkit.load.loop", "perfkit.telemetry.host.generator", "perfkit.protocol.tensor"}
+    assert not imported & {
+        "rich",
+        "psutil",
+        "pandas",
+        "scipy",
+        "perfkit.load.loop",
+        "perfkit.telemetry.host.generator",
+        "perfkit.protocol.tensor",
+    }
 
 
 THREADS = """
