@@ -257,7 +257,7 @@ def test_too_many_values_are_refused_without_being_expanded(text, line):
 @pytest.fixture
 def low_limit(monkeypatch):
     """A tenth of the limit on values, which as many values reach sooner."""
-    monkeypatch.setattr("perfkit.scenario.origins._MAX_VALUES", 25_000)
+    monkeypatch.setattr("perfkit.scenario.yaml_values._MAX_VALUES", 25_000)
 
 
 @pytest.mark.usefixtures("low_limit")
