@@ -197,7 +197,7 @@ async def _execute(
                             for name, one in run.plain.items()
                         }
                         await run.probe_target(target, shared)
-            if not any(run.is_active for run in runs):
+            if not _describe_environments(runs):
                 return
             await _join_fleet(runs, target, ending, clock)
             # the samplers start while this process imports
@@ -236,6 +236,15 @@ async def _execute(
         for run in runs:
             with run.ending():
                 run.save()
+
+
+def _describe_environments(runs: Sequence[ScenarioRun]) -> bool:
+    """Describes where the load of each run comes from; returns whether any has load points left to measure."""
+    for run in runs:
+        with run.ending():
+            if run.is_active:
+                run.describe_environment()
+    return any(run.is_active for run in runs)
 
 
 def _span_source(loaded: LoadedScenario) -> "SpanSource | None":

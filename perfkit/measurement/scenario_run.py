@@ -203,6 +203,9 @@ class ScenarioRun:
                 self.observer.target_ready(f"{workload}{protocol} {address}, model {plain.scenario.target.model}")
         if self.scenario.workloads is not None:
             self.so_far.environment["workloads"] = describe_workloads(self.workloads)
+
+    def describe_environment(self) -> None:
+        """Adds where the load comes from, and what differs from the beginning of a run that is continued; called on all CPUs, once the target is probed."""
         self._describe_generator()
         if self._continuation is not None and (warning := self._continuation.compare(self.so_far)) is not None:
             self.warnings = [*self.warnings, warning]
