@@ -27,8 +27,9 @@ from benchmarks.processes import ROOT, peak_memory_kib, write_scenario
 from benchmarks.report import Report, describe_machine, program_options, yes_no
 from perfkit.calibration.canned_server import INPUT, MODEL
 from perfkit.result.file import read_result
-from perfkit.result.interval_log import log_files, read_intervals, read_window_starts
+from perfkit.result.interval_log import read_intervals, read_window_starts
 from perfkit.result.model import Point
+from perfkit.result.rotating_log import log_files
 from perfkit.stats.buckets import BucketCounts
 
 _ALLOWED_GROWTH = 0.05

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.figures.resources import EVENT_LOOP_LAG
 from perfkit.fleet.machine import LiveSum
 from perfkit.fleet.messages import OF_MACHINE, FromWorkers, OfWorkers
 from perfkit.fleet.token import MAC_BYTES, Sealer
@@ -20,7 +21,6 @@ from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.recording import Recording, merge
 from perfkit.stats.buckets import BucketCounts
-from perfkit.telemetry.host.generator import EVENT_LOOP_LAG
 from perfkit.telemetry.series import Series
 from perfkit.transport.base import ConnectionCounts, Outcome, Reply
 from perfkit.units import NS_PER_S

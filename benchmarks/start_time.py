@@ -9,7 +9,7 @@ which other programs on the machine change less than the wall-clock time. Requir
 
 The whole run: one load point of 2 s without warm-up against the bundled server, with all report files, over HTTP and gRPC. When the load began
 and ended is in `latency.hlog`, on the wall clock. Memory is that of the largest process of the command. Required: a median of at most 3.5 s, and
-75 MiB. The exit code is 1 if a requirement is missed. `--realtime` runs commands and server at real-time priority, on a machine that is busy.
+75 MiB. The exit code is 1 if a requirement is missed. `--realtime` runs commands and servers at real-time priority, on a machine that is busy.
 """
 
 import csv
@@ -21,12 +21,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import psutil
 
-from benchmarks.processes import REALTIME, running_server
+from benchmarks.processes import running_server
 from benchmarks.report import Report, describe_machine, program_options, yes_no
 from tests.json_server import serving, v2_handler
 
@@ -49,7 +48,7 @@ class WholeRun(NamedTuple):
         return sum(self[:4])
 
 
-def measure_start(prefix: Sequence[str] = ()) -> tuple[float, float, float]:
+def measure_start() -> tuple[float, float, float]:
     """Runs `perfkit run` against a small server: seconds to the first request, CPU time until then, and seconds to the load's first request."""
     arrived_s, cpu_s = list[float](), list[float]()
     process: subprocess.Popen[bytes] | None = None
@@ -60,7 +59,7 @@ def measure_start(prefix: Sequence[str] = ()) -> tuple[float, float, float]:
             cpu_s.append(sum(psutil.Process(process.pid).cpu_times()[:2]))
 
     with serving(v2_handler(on_inference)) as port, tempfile.TemporaryDirectory() as folder:
-        command = [*prefix, sys.executable, "-m", "perfkit", "run", f"http://127.0.0.1:{port}", "-m", "m", "-c", "1", "--duration", "200ms"]
+        command = [sys.executable, "-m", "perfkit", "run", f"http://127.0.0.1:{port}", "-m", "m", "-c", "1", "--duration", "200ms"]
         command += ["--no-report", "--quiet", "--out", f"{folder}/out"]
         began_s = time.perf_counter()
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -70,12 +69,12 @@ def measure_start(prefix: Sequence[str] = ()) -> tuple[float, float, float]:
     return arrived_s[0], cpu_s[0], arrived_s[1]
 
 
-def measure_run(url: str, prefix: Sequence[str] = ()) -> WholeRun:
+def measure_run(url: str) -> WholeRun:
     """Runs `perfkit run` for one load point of 2 s at a server that runs."""
     settings = ("--set=measure.warmup=0s", "--set=measure.repetitions=1", "--duration=2s")
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "out"
-        command = [*prefix, sys.executable, "-m", "perfkit", "run", url, "-m", "simple", "-c", "1", *settings, "--out", str(out)]
+        command = [sys.executable, "-m", "perfkit", "run", url, "-m", "simple", "-c", "1", *settings, "--out", str(out)]
         began_s = time.time()
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert process.stdout is not None
@@ -102,17 +101,18 @@ def _load_times(log: str) -> tuple[float, float]:
 def main() -> int:
     """Measures, and writes the report."""
     options = program_options(__doc__, rounds=(10, "how many starts, and runs over each protocol, are measured"), realtime=False)
-    prefix = REALTIME if options.realtime else ()
+    if options.realtime:  # which what it starts inherits, the servers included
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     page = Report(options.out, "How long a run takes besides measuring")
     page.add(
         "## From the command to the first request",
         "",
         f"`perfkit run http://127.0.0.1:PORT -m m -c 1`, {options.rounds} times. {describe_machine()}"
-        f"{' Commands and server at real-time priority.' * options.realtime}",
+        f"{' Commands and servers at real-time priority.' * options.realtime}",
         "",
     )
-    measure_start(prefix)  # reads the files of the libraries from the disk, and compiles them
-    starts = list(zip(*(measure_start(prefix) for _ in range(options.rounds)), strict=True))
+    measure_start()  # reads the files of the libraries from the disk, and compiles them
+    starts = list(zip(*(measure_start() for _ in range(options.rounds)), strict=True))
     page.table("figure", ">median", ">fastest", ">slowest")
     for name, values in zip(
         ("start to first request", "CPU time of the command until then", "start to first request of the load"), starts, strict=True
@@ -125,8 +125,8 @@ def main() -> int:
         f"One load point of 2 s on the bundled server, without warm-up, {options.rounds} times; medians.",
         "",
     )
-    with running_server("--model", "simple", prefix=prefix) as server:
-        runs = [[measure_run(server.url(protocol), prefix) for _ in range(options.rounds)] for protocol in ("http", "grpc")]
+    with running_server("--model", "simple") as server:
+        runs = [[measure_run(server.url(protocol)) for _ in range(options.rounds)] for protocol in ("http", "grpc")]
     page.table("part", ">HTTP", ">gRPC")
     parts = ("start to first request of the load", "measuring", "last answer to summary", "summary to exit, with the report's files")
     for place, name in enumerate(parts):

@@ -10,7 +10,9 @@ def children_running(name):
     children = []
     for child in psutil.Process().children():
         with contextlib.suppress(psutil.Error):  # one that has ended has no command line
-            if name in " ".join(child.cmdline()):
+            while not (words := child.cmdline()) and child.status() != psutil.STATUS_ZOMBIE:
+                pass  # the kernel tells its parent of an execution before the new command line is there
+            if name in " ".join(words):
                 children.append(child)
     return children
 

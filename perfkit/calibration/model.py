@@ -6,19 +6,20 @@ import math
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from perfkit.errors import ResultError, UsageError
 from perfkit.installation import cache_folder
-from perfkit.load.load_plan import ClosedPlan, LoadPlan
-from perfkit.load.open_loop import SPIN_NS
 from perfkit.result.distribution import Distribution
 from perfkit.result.json_file import read_json
 from perfkit.result.model import Protocol
 from perfkit.result.part import Part
 from perfkit.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from perfkit.load.load_plan import LoadPlan
 
 SCHEMA = "perfkit.calibration/1"
 _NEAR_SIZES = 10
@@ -126,15 +127,20 @@ def workers_needed(
     return max(1, min(max_workers, math.ceil(rate_per_s * (nearest.cpu_ns_per_request + spin_ns) / NS_PER_S / MAX_BUSY_SHARE)))
 
 
-def highest_rate_per_s(load: LoadPlan, answer_ns: int) -> float:
+def highest_rate_per_s(load: "LoadPlan", answer_ns: int) -> float:
     """The peak rate of a load; that of a closed loop if every answer takes `answer_ns`."""
+    from perfkit.load.load_plan import ClosedPlan  # only here, as below: reports read calibrations, and send nothing
+
     if isinstance(load, ClosedPlan):
         return load.concurrency * NS_PER_S / max(answer_ns + load.think_time_ns, 1)
     return load.peak_rate_per_s
 
 
-def spin_ns_per_request(load: LoadPlan) -> int:
+def spin_ns_per_request(load: "LoadPlan") -> int:
     """The time that an open loop spins before each arrival; 0 for a closed loop, such as those of the calibration."""
+    from perfkit.load.load_plan import ClosedPlan
+    from perfkit.load.open_loop import SPIN_NS
+
     return 0 if isinstance(load, ClosedPlan) else SPIN_NS
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _DRAWN_WITHIN_S = 300
 _IMPORTED_AHEAD = (
     *("jinja2", "yaml", "perfkit.report.run", "perfkit.report.run_charts", "perfkit.report.chart_svg", "perfkit.report.render"),
-    *("perfkit.report.perf_analyzer", "perfkit.report.sweep", "perfkit.cli.main", "perfkit.cli.report"),
+    *("perfkit.result.sweep", "perfkit.cli.main", "perfkit.cli.report"),
 )
 
 

@@ -143,12 +143,14 @@ def check_resume(options: argparse.Namespace) -> None:
 
 def complete_result(loaded: "LoadedScenario", options: argparse.Namespace) -> "Result | None":
     """The result in the folder that --resume would continue in, if it is complete already; raises ResultError for one of another scenario."""
+    if not options.resume:
+        return None
     from perfkit.result.model import Result
     from perfkit.result.unfinished import find_unfinished
     from perfkit.scenario.file import scenario_document
 
     adds_time = options.budget is not None
-    found = find_unfinished(options.out, scenario_document(loaded.scenario), adds_time=adds_time) if options.resume else None
+    found = find_unfinished(options.out, scenario_document(loaded.scenario), adds_time=adds_time)
     return found if isinstance(found, Result) and not adds_time else None
 
 

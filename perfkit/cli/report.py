@@ -26,9 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.errors import UsageError
-    from perfkit.report.perf_analyzer import write_perf_analyzer_report
     from perfkit.report.run import write_reports
-    from perfkit.report.sweep import write_sweep_report
     from perfkit.result.perf_analyzer_files import perf_analyzer_kind
     from perfkit.result.sweep import SWEEP_FILE, result_folders
 
@@ -41,11 +39,15 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     for path in options.results:
         written = []
         if (kind := perf_analyzer_kind(path)) is not None:
+            from perfkit.report.perf_analyzer import write_perf_analyzer_report
+
             written += write_perf_analyzer_report(path, kind)
         elif not options.table_only:
             for folder in result_folders(path):
                 written += write_reports(folder)
         if is_sweep[path]:
+            from perfkit.report.sweep import write_sweep_report
+
             written += write_sweep_report(path, rank_by=options.rank_by, where=options.where)
         if not options.quiet:
             note_unverified([path])

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import importlib
 import json
 import os
 import pathlib
@@ -13,7 +14,8 @@ from perfkit.cli.exit_code import ExitCode, exit_code_of
 from perfkit.cli.options import add_budget, add_resume, check_resume, command_that_continues, complete_result, whole_number, whole_points
 from perfkit.cli.output import reader_may_leave
 from perfkit.cli.url_scenario import add_scenario_or_url_options, scenario_source
-from perfkit.process.start_module import DRAWING, SAMPLER, WORKER, end_started_ahead, start_ahead
+from perfkit.process.entry import without_blas_threads
+from perfkit.process.start_module import DRAWING, WORKER, end_started_ahead, start_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -95,8 +97,6 @@ def _run(options: argparse.Namespace) -> ExitCode:
         raise UsageError(
             "--budget gives one search, of a scenario without a sweep, more time, with --resume: the time of a new search is load.search.budget"
         )
-    if not (cases[0].values or options.resume) and cases[0].loaded.scenario.telemetry:
-        start_ahead(SAMPLER)
     session = _Session(options)
     name = cases[0].loaded.scenario.name
     folder = options.out or pathlib.Path("reports") / f"{name}-{utc_now():%Y%m%dT%H%M%SZ}"
@@ -161,6 +161,8 @@ class _Session:
     """What all runs of one command share: the progress display, and the signals that interrupt them."""
 
     def __init__(self, options: argparse.Namespace) -> None:
+        with without_blas_threads():
+            importlib.import_module("perfkit.measurement.lifecycle")
         from perfkit.cli.signals import SignalHandler
         from perfkit.measurement.control import Interruption
         from perfkit.report.live import LiveReport

@@ -210,7 +210,7 @@ def _input(text: str) -> tuple[str, dict[str, Any]]:
     if given.lower().endswith(_IMAGE_SUFFIXES):
         return name, {"image": given}
     from perfkit.errors import ScenarioError
-    from perfkit.scenario.origins import parse_yaml
+    from perfkit.scenario.yaml_values import parse_yaml
 
     try:
         value = parse_yaml(given, (), {}, lambda _: name)

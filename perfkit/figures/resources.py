@@ -16,6 +16,8 @@ _Total = Annotated[float | None, Figure(pooled=total)]
 
 IDLE_GPU_SHARE = 0.05
 """A GPU that computes for a smaller share of a window counts as idle."""
+EVENT_LOOP_LAG, GC_PAUSE = "event_loop_lag", "gc_pause"
+"""Names of the series of a worker's late timers and garbage collections."""
 _MOST_PROCESSES = 5
 
 

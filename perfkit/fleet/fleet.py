@@ -121,7 +121,7 @@ class Fleet:
                 shares.append((machine, comparison.offset_ns, number := next(self._numbers)))
                 if own:
                     links.append(machine.start_workers(spec, own, workers, number, comparison.offset_ns))
-            lead_ns = LEAD_NS + 4 * max(comparison.bound_ns for _, comparison in compared)
+            lead_ns = 2 * LEAD_NS + 4 * max(comparison.bound_ns for _, comparison in compared)
             group = WorkerGroup(
                 links,
                 self._clock,

@@ -12,7 +12,7 @@ from perfkit.gate.paired_decision import TrialError, why_unmeasured
 from perfkit.gate.pairs import ARMS, ArmName, RunPoint, Stage, blocking_warning, run_point
 from perfkit.gate.schedule import RunCost, TimeRequest, TrialMetric, describe_schedule, make_schedule
 from perfkit.gate.verdict import Fault, Timing
-from perfkit.measurement.load_points import max_connections
+from perfkit.measurement.connections import max_connections
 from perfkit.result.model import Result
 from perfkit.scenario.load import ClosedLoadSpec, LoadSpec, OpenLoadSpec, ReplayLoadSpec, closed_loop, poisson
 from perfkit.scenario.model import Scenario

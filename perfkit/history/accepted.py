@@ -16,7 +16,8 @@ from perfkit.errors import ResultError, ScenarioError, UsageError, suggestion
 from perfkit.input_file import read_bounded
 from perfkit.result.output_folder import write_whole
 from perfkit.result.part import Part
-from perfkit.scenario.origins import MAX_DOCUMENT_BYTES, KeyPath, Origins, dotted, origin_of, parse_yaml
+from perfkit.scenario.origins import KeyPath, Origins, dotted, origin_of
+from perfkit.scenario.yaml_values import MAX_DOCUMENT_BYTES, parse_yaml
 
 SCHEMA = "perfkit.accepted/1"
 ACCEPTED_FILE = "perfkit-accepted.yaml"

@@ -27,8 +27,7 @@ from perfkit.scenario.load import (
     Shape,
 )
 from perfkit.scenario.sequences import DEFAULT_LENGTH, GeometricLength, UniformLength
-from perfkit.trace.reader import MAX_INSTANT_NS
-from perfkit.trace.recorded import RecordedTrace
+from perfkit.trace.recorded import MAX_INSTANT_NS, RecordedTrace
 from perfkit.units import NS_PER_S, format_bytes
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import numpy as np
 from perfkit.clock import Clock
 from perfkit.errors import TargetError, UsageError
 from perfkit.load.load_plan import ColdStartPlan
-from perfkit.measurement.load_points import transport_options
+from perfkit.measurement.connections import transport_options
 from perfkit.result.cold_start import ColdStart
 from perfkit.scenario.model import Scenario
 from perfkit.target.address import Address

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from perfkit.load.loop import StopCause, Stoppable
-from perfkit.result.model import Point
-from perfkit.telemetry.messages import OpenView
 
 if TYPE_CHECKING:
+    from perfkit.result.model import Point
     from perfkit.target.started_server import StartedServer
+    from perfkit.telemetry.messages import OpenView
 
 
 class RunObserver:
@@ -32,7 +32,7 @@ class RunObserver:
     is_quiet = False
     """Whether notes are not shown."""
 
-    screen: OpenView | None = None
+    screen: "OpenView | None" = None
     """Opens the run's live view, in the sampler process; None for none."""
 
     def screen_opened(self, show_line: Callable[[str], bool]) -> None:
@@ -50,7 +50,7 @@ class RunObserver:
     def all_answered(self) -> None:
         """The last answer of the last load point has come; not called by a search, which does not know."""
 
-    def point_finished(self, point: Point) -> None:
+    def point_finished(self, point: "Point") -> None:
         """A load point of one repetition has been measured."""
 
     def partial_result_kept(self, folder: pathlib.Path) -> None:

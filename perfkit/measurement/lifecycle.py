@@ -4,29 +4,32 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import importlib
 import pathlib
-from collections.abc import Awaitable, Sequence
-from typing import Self
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import TYPE_CHECKING, Self
 
 from perfkit.clock import Clock, MonotonicClock, utc_now
 from perfkit.errors import PerfkitError, ResultError, UsageError
 from perfkit.machine.cpus import pinned
+from perfkit.measurement.connections import check_connections, connect_for_statistics
 from perfkit.measurement.control import Interruption, RunObserver
-from perfkit.measurement.load_points import connect_for_statistics
-from perfkit.measurement.observation import observe
-from perfkit.measurement.reply_spool import ReplySpool
-from perfkit.measurement.request_traces import SpanSource
 from perfkit.measurement.run_result import why_not_resumable
 from perfkit.measurement.run_target import RunTarget, open_target
 from perfkit.measurement.scenario_run import MeasuredScenario, ScenarioRun
-from perfkit.measurement.shared_memory import run_regions
+from perfkit.measurement.shared_memory import Connect, run_regions
+from perfkit.process.start_module import SAMPLER, end_started_ahead, start_ahead
 from perfkit.result.file import ResultWriter
 from perfkit.result.output_folder import locked
-from perfkit.result.unfinished import find_unfinished
-from perfkit.result.whole_points import UnfinishedResult
 from perfkit.scenario.file import LoadedScenario, scenario_document
-from perfkit.telemetry.client import SamplerProcess
 from perfkit.workers.local import LocalWorkers
+
+if TYPE_CHECKING:
+    from perfkit.measurement.observation import Observation
+    from perfkit.measurement.point_run import PointRun
+    from perfkit.measurement.reply_spool import ReplySpool
+    from perfkit.measurement.request_traces import SpanSource
+    from perfkit.telemetry.client import SamplerProcess
 
 
 async def measure_scenario(
@@ -37,7 +40,7 @@ async def measure_scenario(
     *,
     clock: Clock | None = None,
     publish_at: tuple[str, int] | None = None,
-    spool: ReplySpool | None = None,
+    spool: "ReplySpool | None" = None,
     resume: bool = False,
     added_ns: int | None = None,
 ) -> MeasuredScenario:
@@ -61,19 +64,34 @@ async def measure_scenario(
 
 
 class RunProcesses:
-    """The processes of this machine that send the load and sample; they stay from one run to the next, and leaving the context ends them."""
+    """The processes of this machine that send the load and sample, of one run or of several; leaving the context ends them."""
 
-    def __init__(self, clock: Clock) -> None:
-        self.workers, self.sampler = LocalWorkers(clock), SamplerProcess()
+    def __init__(self, clock: Clock, *, are_of_one_run: bool = False) -> None:
+        self.workers, self.are_of_one_run = LocalWorkers(clock), are_of_one_run
+        self._sampler: SamplerProcess | None = None
         self._ending = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        await self._ending.enter_async_context(self.sampler)
         await self._ending.enter_async_context(self.workers)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._ending.aclose()
+
+    def start_ahead(self, *, samples: bool, sends: bool) -> None:
+        """Starts a sampler and a worker process that are not there yet, so that they import their libraries while the target is probed."""
+        if samples and self._sampler is None:
+            start_ahead(SAMPLER)
+        if sends:
+            self.workers.start_ahead()
+
+    async def sampler(self) -> "SamplerProcess":
+        """The sampler process, which starts with its first run."""
+        if self._sampler is None:
+            from perfkit.telemetry.client import SamplerProcess  # only now: the first request leaves earlier
+
+            self._sampler = await self._ending.enter_async_context(SamplerProcess())
+        return self._sampler
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -96,7 +114,7 @@ async def measure_interleaved(
     publish_at: tuple[str, int] | None = None,
     server_pid: int | None = None,
     resume: bool = False,
-    processes: "RunProcesses | None" = None,
+    processes: RunProcesses | None = None,
 ) -> list[MeasuredScenario | PerfkitError]:
     """Measures scenarios on one server, interleaved load point by load point, so that drift affects all of them alike.
 
@@ -148,7 +166,7 @@ def _new_run(
     interruption: Interruption,
     clock: Clock,
     title: str = "",
-    spool: ReplySpool | None = None,
+    spool: "ReplySpool | None" = None,
     *,
     resume: bool = False,
     added_ns: int | None = None,
@@ -157,13 +175,17 @@ def _new_run(
     if resume:
         if reason := why_not_resumable(loaded):
             raise UsageError(reason)
-        unfinished = find_unfinished(folder, scenario_document(loaded.scenario), adds_time=added_ns is not None)
-        if added_ns is not None and not isinstance(unfinished, UnfinishedResult):
-            why = unfinished if isinstance(unfinished, str) else f"the search in {folder} is decided."
+        from perfkit.result.unfinished import find_unfinished
+        from perfkit.result.whole_points import UnfinishedResult
+
+        found = find_unfinished(folder, scenario_document(loaded.scenario), adds_time=added_ns is not None)
+        if added_ns is not None and not isinstance(found, UnfinishedResult):
+            why = found if isinstance(found, str) else f"the search in {folder} is decided."
             raise ResultError(f"--budget: there is no search that more time could continue: {why}")
-        if isinstance(unfinished, str):
-            observer.note_added(f"--resume: {title and f'{title}: '}{unfinished}")
-    writer = ResultWriter(folder, utc_now().timestamp(), unfinished if isinstance(unfinished, UnfinishedResult) else None)
+        if isinstance(found, str):
+            observer.note_added(f"--resume: {title and f'{title}: '}{found}")
+        unfinished = found if isinstance(found, UnfinishedResult) else None
+    writer = ResultWriter(folder, utc_now().timestamp(), unfinished)
     try:
         return ScenarioRun(loaded, writer, observer, interruption, clock, title, spool, added_ns)
     except BaseException:
@@ -175,12 +197,12 @@ async def _execute(
     runs: Sequence[ScenarioRun],
     publish_at: tuple[str, int] | None,
     server_pid: int | None = None,
-    processes: "RunProcesses | None" = None,
+    processes: RunProcesses | None = None,
 ) -> None:
     """Measures the load points of all runs interleaved, and saves a run's result after each of its own; an error of one is its `failure`."""
     first = runs[0]
     scenario, observer, interruption, clock, placement = first.scenario, first.observer, first.interruption, first.clock, first.placement
-    source = None if scenario.traces is None else SpanSource(scenario.traces, scenario.workload.seed, first.loaded.folder)
+    source = _span_source(first.loaded)
     for run in runs:
         run.follow(runs, source)
     interruption.task = asyncio.current_task()
@@ -204,27 +226,28 @@ async def _execute(
                 shares_memory=shares_memory,
                 trace_url=trace_url,
             ) as target,
-            RunProcesses(clock) if processes is None else contextlib.nullcontext(processes) as used,
-            used.sampler.run(is_wanted=scenario.telemetry) as client,
-            contextlib.AsyncExitStack() as regions,
+            RunProcesses(clock, are_of_one_run=True) if processes is None else contextlib.nullcontext(processes) as used,
+            contextlib.AsyncExitStack() as ending,
         ):
-            _start_workers(active, used.workers)
-            with pinned(placement.driver):  # after server and samplers have started, which would inherit it
+            _start_children(active, used, ending)
+            with pinned(placement.driver):  # after server, workers and samplers have started, which would inherit it
                 for run in active:  # before the samplers are waited for, so that a wrong target is reported at once
                     with run.ending():
-                        run.generator.check_connections()
+                        check_connections(run.scenario)
                         shared = {
-                            name: await regions.enter_async_context(
+                            name: await ending.enter_async_context(
                                 run_regions(one.scenario.shared_memory, one.scenario.load, connect_to_read)
                             )
                             for name, one in run.plain.items()
                         }
                         await run.probe_target(target, shared)
-            if not any(run.is_active for run in runs):
+            if not _describe_environments(runs):
                 return
-            await _join_fleet(runs, target, regions, clock)
-            spans = None if source is None else source.config
-            observation = await observe(scenario, target, client, connect_to_read, clock, publish_at, observer.screen, spans, server_pid)
+            await _join_fleet(runs, target, ending, clock)
+            # the samplers start while this process imports
+            observation, point_runs = await asyncio.gather(
+                _observe(first, target, used, ending, connect_to_read, publish_at, source, server_pid), _point_runs(runs)
+            )
             async with first.screen(observation):
                 if observation.url:
                     observer.metrics_published(observation.url)
@@ -237,7 +260,7 @@ async def _execute(
                             with run.ending():
                                 # those that are ahead were resumed in the middle of a round
                                 if run.measured == least and run.is_active:  # an interruption of another ends it, too
-                                    await run.measure_next_point(target, observation)
+                                    await point_runs[run].measure_next(target, observation)
                 for run in runs:
                     with run.ending():
                         await run.join_traces(observation)
@@ -258,12 +281,58 @@ async def _execute(
                 run.save()
 
 
-def _start_workers(runs: Sequence[ScenarioRun], workers: LocalWorkers) -> None:
-    """Has worker processes of this machine send the load, unless a fleet does; the first imports its libraries while the target is probed."""
-    if runs[0].scenario.fleet is None:
-        workers.start_ahead()
-        for run in runs:
-            run.generator.local = workers
+def _describe_environments(runs: Sequence[ScenarioRun]) -> bool:
+    """Describes where the load of each run comes from; returns whether any has load points left to measure."""
+    for run in runs:
+        with run.ending():
+            if run.is_active:
+                run.describe_environment()
+    return any(run.is_active for run in runs)
+
+
+def _span_source(loaded: LoadedScenario) -> "SpanSource | None":
+    if loaded.scenario.traces is None:
+        return None
+    from perfkit.measurement.request_traces import SpanSource  # whose modules other runs do without
+
+    return SpanSource(loaded.scenario.traces, loaded.scenario.workload.seed, loaded.folder)
+
+
+async def _observe(
+    run: ScenarioRun,
+    target: RunTarget,
+    processes: RunProcesses,
+    ending: contextlib.AsyncExitStack,
+    connect_to_read: Connect,
+    publish_at: tuple[str, int] | None,
+    source: "SpanSource | None",
+    server_pid: int | None,
+) -> "Observation":
+    """Starts the samplers, which end with the stack."""
+    from perfkit.measurement.observation import observe  # only now, as below: the first request leaves earlier
+
+    client = await ending.enter_async_context((await processes.sampler()).run(is_wanted=run.scenario.telemetry))
+    if processes.are_of_one_run:
+        ending.callback(processes.workers.close)  # they end while the samplers do
+    spans = None if source is None else source.config
+    return await observe(run.scenario, target, client, connect_to_read, run.clock, publish_at, run.observer.screen, spans, server_pid)
+
+
+async def _point_runs(runs: Sequence[ScenarioRun]) -> "Mapping[ScenarioRun, PointRun]":
+    """What measures the load points of each run, once the fleet has joined."""
+    from perfkit.measurement.point_run import PointRun
+
+    importlib.import_module("perfkit.points.point")  # now, while the samplers start, and not after the last answer
+    return {run: PointRun(run) for run in runs}
+
+
+def _start_children(runs: Sequence[ScenarioRun], processes: RunProcesses, ending: contextlib.AsyncExitStack) -> None:
+    """Starts the sampler process, and has worker processes of this machine send the load, unless a fleet does."""
+    sends = runs[0].scenario.fleet is None
+    processes.start_ahead(samples=runs[0].scenario.telemetry, sends=sends)
+    ending.callback(end_started_ahead, SAMPLER)
+    for run in runs if sends else ():
+        run.local = processes.workers
 
 
 async def _join_fleet(runs: Sequence[ScenarioRun], target: RunTarget, machines: contextlib.AsyncExitStack, clock: Clock) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning, UsageError
-from perfkit.figures.resources import MachineFigures, PageFigures
+from perfkit.figures.resources import EVENT_LOOP_LAG, GC_PAUSE, MachineFigures, PageFigures
 from perfkit.load.loop import StopCause
 from perfkit.load.point import LoadPoint
 from perfkit.measurement.load_points import describe_point
@@ -28,7 +28,6 @@ from perfkit.scenario.model import Scenario
 from perfkit.spans.server_times import ServerTimes
 from perfkit.stats.buckets import BucketCounts
 from perfkit.telemetry.client import TelemetryClient
-from perfkit.telemetry.host.generator import EVENT_LOOP_LAG, GC_PAUSE
 from perfkit.telemetry.messages import (
     GpuConfig,
     IntervalTimes,
@@ -300,7 +299,7 @@ async def observe(
     connect: Connect,
     clock: Clock,
     listen: tuple[str, int] | None,
-    screen: OpenView | None = None,
+    screen: "OpenView | None" = None,
     spans: SpansConfig | None = None,
     server_pid: int | None = None,
 ) -> Observation:

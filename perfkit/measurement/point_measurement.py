@@ -1,17 +1,15 @@
 """From the recording of a load point to the measurements from which its figures are computed: of the whole and of each workload."""
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from perfkit.errors import MeasurementWarning, PerfkitError
+from perfkit.errors import MeasurementWarning
 from perfkit.load.load_plan import ClosedPlan, OpenPlan
 from perfkit.load.loop import StopCause
 from perfkit.load.point import LoadPoint
-from perfkit.measurement.load_points import describe_load, describe_point, max_connections, requests_per_connection
+from perfkit.measurement.connections import max_connections, requests_per_connection
+from perfkit.measurement.load_points import describe_load, describe_point
 from perfkit.measurement.observation import PointObservation
-from perfkit.measurement.run_target import WorkloadKey
-from perfkit.measurement.target_probe import ProbedWorkload
 from perfkit.points.behaviour import warm_up_ns
 from perfkit.points.measured import MachineMeasurement, PointMeasurement
 from perfkit.recorder.window import Window, cut
@@ -182,29 +180,3 @@ def measurements_of(
         has_sequences=any(part.has_sequences for part in parts),
     )
     return [whole, *parts]
-
-
-def describe_workloads(workloads: Mapping[WorkloadKey, ProbedWorkload]) -> dict[str, dict[str, object]]:
-    """The targets of a mix's workloads as a result describes them."""
-    return {
-        str(name): {
-            "model": one.scenario.target.model,
-            "protocol": protocol,
-            "url": str(one.address),
-            "path": one.address.network_path,
-            "payload_sha256": one.probed.payload_sha256,
-            "model_config_sha256": one.probed.config_sha256,
-        }
-        for (name, protocol), one in workloads.items()
-    }
-
-
-@contextlib.contextmanager
-def named(workload: str | None) -> Iterator[None]:
-    """Adds a workload's name to errors of its probe."""
-    try:
-        yield
-    except PerfkitError as error:
-        if workload is None:
-            raise
-        raise type(error)(f"workload '{workload}': {error}") from None

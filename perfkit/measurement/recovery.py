@@ -10,18 +10,19 @@ from collections.abc import Iterator, Sequence
 import perfkit
 from perfkit.errors import ResultError
 from perfkit.load.point import LoadPoint
+from perfkit.measurement.continuation import Continuation
 from perfkit.measurement.load_points import LoadPointSource, load_point_source
 from perfkit.measurement.observation import PointObservation
 from perfkit.measurement.point_log import PointHead, log_lines, read_point_log, recorded_so_far
 from perfkit.measurement.point_measurement import cut_window, is_open, measurements_of, point_lines, title_of
-from perfkit.measurement.run_result import Continuation, RunResult
+from perfkit.measurement.run_result import RunResult
 from perfkit.points.measured import PointMeasurement, Resources
 from perfkit.recorder.window import Window
 from perfkit.result.checksums import CHECKSUM_FILE
 from perfkit.result.file import RESULT_FILE, add_checksums, copy_begun, cut_begun, read_result, write_result
-from perfkit.result.interval_log import RotatingLog
 from perfkit.result.model import Result
 from perfkit.result.output_folder import locked
+from perfkit.result.rotating_log import RotatingLog
 from perfkit.result.unfinished import read_unfinished
 from perfkit.result.whole_points import point_log_file, read_begun
 from perfkit.scenario.file import LoadedScenario, read_document

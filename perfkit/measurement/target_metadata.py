@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning, MissingEndpointError, ModelMismatchError, PerfkitError, TargetError, nearest
-from perfkit.protocol import http2
 from perfkit.protocol.message import ComposingModel, IndexedModel, ModelConfig, ModelMetadata, ServerMetadata
 from perfkit.scenario.credentials import resolve_address
 from perfkit.scenario.file import LoadedScenario
@@ -44,6 +43,8 @@ async def other_protocol_named(address: Address) -> AsyncIterator[None]:
 
 async def _speaks(protocol: WireProtocol, address: Address) -> bool:
     """Whether the server's first bytes are those of the protocol; False with TLS, which would need a handshake first."""
+    from perfkit.protocol import http2  # which HTTP alone does without
+
     if address.tls is not None:
         return False
     request = _GET if protocol == "http" else http2.PREFACE + http2.settings({})

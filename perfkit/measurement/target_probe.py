@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import os
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from perfkit.clock import Clock
@@ -29,7 +29,7 @@ from perfkit.measurement.workload_requests import make_workload_requests
 from perfkit.protocol.message import ComposingModel, InferRequest, InferResponse, ModelConfig
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.model import Scenario
-from perfkit.target.address import Address
+from perfkit.target.address import Address, WireProtocol
 from perfkit.target.started_server import StartedServer
 from perfkit.target_client import Client
 from perfkit.trace.recorded import Indices
@@ -328,3 +328,29 @@ def describe_protocol(probed: ProbeResult, address: Address) -> dict[str, Any]:
         "model_config_sha256": probed.config_sha256,
         **({} if shared is None else {"shared_memory": {name: getattr(shared, name) for name in ("kind", "input_bytes", "output_bytes")}}),
     }
+
+
+def describe_workloads(workloads: Mapping[tuple[str | None, WireProtocol], ProbedWorkload]) -> dict[str, dict[str, object]]:
+    """The targets of a mix's workloads as a result describes them."""
+    return {
+        str(name): {
+            "model": one.scenario.target.model,
+            "protocol": protocol,
+            "url": str(one.address),
+            "path": one.address.network_path,
+            "payload_sha256": one.probed.payload_sha256,
+            "model_config_sha256": one.probed.config_sha256,
+        }
+        for (name, protocol), one in workloads.items()
+    }
+
+
+@contextlib.contextmanager
+def named(workload: str | None) -> Iterator[None]:
+    """Adds a workload's name to errors of its probe."""
+    try:
+        yield
+    except PerfkitError as error:
+        if workload is None:
+            raise
+        raise type(error)(f"workload '{workload}': {error}") from None

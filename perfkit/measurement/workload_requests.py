@@ -6,13 +6,10 @@ from perfkit.errors import ScenarioError
 from perfkit.machine.limits import MemoryBudget
 from perfkit.protocol.message import InferRequest, ModelConfig, ModelMetadata
 from perfkit.scenario.file import LoadedScenario
-from perfkit.trace.payloads import payload_folder
 from perfkit.trace.recorded import Indices
-from perfkit.workload.data_requests import make_data_requests
 from perfkit.workload.expectation import Expectation
 from perfkit.workload.generated import Checkpoint
 from perfkit.workload.requests import make_requests, resolve_batch_size
-from perfkit.workload.traced_requests import make_traced_requests
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,10 +37,15 @@ def make_workload_requests(
     if trace is not None and trace.has_contents:
         if workload.data is not None:
             raise ScenarioError("workload.data: the trace of load.replay holds its requests' own tensors or shapes: remove workload.data")
+        from perfkit.trace.payloads import payload_folder
+        from perfkit.workload.traced_requests import make_traced_requests
+
         traced = make_traced_requests(trace, payload_folder(loaded.trace_file), *model, budget=budget, checkpoint=checkpoint)
         expectation = Expectation.of(traced.requests, metadata, scenario.check, size, folder, budget)
         return WorkloadRequests(traced.requests, expectation, traced.mean_batch_size(max_batch_size), indices=traced.indices)
     if workload.data is not None:
+        from perfkit.workload.data_requests import make_data_requests
+
         made = make_data_requests(*model, required_inputs=config.required_inputs, budget=budget, checkpoint=checkpoint)
         expectation = Expectation.of(made.requests, metadata, scenario.check, size, folder, budget, made.expected)
         return WorkloadRequests(made.requests, expectation, float(workload.batch_size), stream_lengths=made.stream_lengths)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from perfkit.clock import Clock
 from perfkit.errors import MissingEndpointError, TargetError, UsageError
-from perfkit.measurement.load_points import connect
+from perfkit.measurement.connections import connect
 from perfkit.perf_analyzer.options import Options, TraceOptions
 from perfkit.protocol.message import ModelConfig
 from perfkit.scenario.credentials import resolve_replicas

@@ -3,11 +3,15 @@
 import contextlib
 import ctypes
 import importlib
+import os
 import runpy
 import signal
 import sys
+from collections.abc import Iterator
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+# read when NumPy is imported. perfkit multiplies no large matrices, and the threads for that, one for each CPU, wait for work in a loop at first
+_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 
 def become_module(*, dies_with_parent: bool) -> None:
@@ -20,9 +24,23 @@ def become_module(*, dies_with_parent: bool) -> None:
     del sys.argv[1:3]
     if dies_with_parent:
         die_with_parent()
+    if module.startswith("perfkit."):
+        os.environ.setdefault(_BLAS_THREADS, "1")
     importlib.import_module(module.partition(".")[0])  # perfkit, or the bundled server of the same version
     sys.path.remove(folder)
     runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+@contextlib.contextmanager
+def without_blas_threads() -> Iterator[None]:
+    """Has NumPy start no threads if it is imported in the block; afterwards the environment, which servers inherit, is as it was."""
+    is_set = _BLAS_THREADS in os.environ
+    os.environ.setdefault(_BLAS_THREADS, "1")
+    try:
+        yield
+    finally:
+        if not is_set:
+            del os.environ[_BLAS_THREADS]
 
 
 def die_with_parent() -> None:

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from perfkit.figures.resources import GC_PAUSE
 from perfkit.report.chart import BLUE, GREEN, MUTED, PURPLE, RED, VERMILLION, Axis, Chart, ChartGroup, Colour, Line
 from perfkit.report.load_points import load_columns
 from perfkit.report.table import Cell, Column, Table
@@ -11,7 +12,6 @@ from perfkit.result.model import Point
 from perfkit.spans.breakdown import BANDS, FEWEST_ABOVE, Breakdown, PartMeans, SlowRequest
 from perfkit.spans.change import LEAST_NAMED, PLACES
 from perfkit.spans.split import PARTS
-from perfkit.telemetry.host.generator import GC_PAUSE
 from perfkit.telemetry.series import Series
 from perfkit.units import NS_PER_MS, NS_PER_S, format_duration_ns
 

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 
 from perfkit.measurement.control import RunObserver
 from perfkit.report.live_screen import LiveScreen
-from perfkit.result.model import Point
 from perfkit.text import bounded, one_line, write_raw
 from perfkit.units import format_duration_ns, format_minutes, format_rate_per_s
 
 if TYPE_CHECKING:
     from perfkit.gate.pairs import ArmName, Pair, PairKind, Stage
+    from perfkit.result.model import Point
 
 _WIDTH = 80
 
 
-def describe_point(point: Point) -> str:
+def describe_point(point: "Point") -> str:
     """A finished load point on one line: `http, concurrency 4: 25.1/s, p50 159 ms, p99 188 ms`."""
     values_ns = {name: getattr(point.times, name) for name in ("p50", "p99")}
     percentiles = "".join(f", {name} {format_duration_ns(value_ns)}" for name, value_ns in values_ns.items() if value_ns is not None)
@@ -69,7 +69,7 @@ class LiveReport(RunObserver):
     def case_begins(self, title: str) -> None:
         self._case = title and f"{title}: "
 
-    def point_finished(self, point: Point) -> None:
+    def point_finished(self, point: "Point") -> None:
         self._done += 1
         self.note(f"[{self._done}/{self._total}] {self._case}{describe_point(point)}{'' if point.valid else ', NOT VALID'}")
 

@@ -13,20 +13,16 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, TextIO
-
-import rich.box
-import rich.table
-from rich.align import Align
-from rich.cells import cell_len
-from rich.console import Console
-from rich.text import Text
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from perfkit.digits import whole_number
 from perfkit.report.page import Block, Bullets, Code, Facts, Figure, Item, Page, Paragraph, Section
 from perfkit.report.table import Column, Mark, Table
 from perfkit.text import LONGEST, csv_cell, one_line, safe_lines
 from perfkit.text import markdown as escape
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _STYLES: dict[Mark, str] = {
     "invalid": "red", "pass": "green", "regressed": "bold red", "inconclusive": "yellow", "improved": "bold green", "information": "dim",
@@ -44,6 +40,11 @@ def render_text(table: Table, widths: Mapping[str, int] | None = None, *, is_nar
     `widths` has the keys of columns whose cells are wrapped, and the width of each. A narrow table has small gaps, and headings no wider
     than the cells and their own longest word.
     """
+    import rich.box  # Rich is imported only here, and below: pages do without it
+    import rich.table
+    from rich.align import Align
+    from rich.text import Text
+
     grid = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False, collapse_padding=is_narrow)
     laid_out = _laid_out(table, widths or {}, is_narrow)
     for column, heading, _ in laid_out:
@@ -61,6 +62,8 @@ def render_text(table: Table, widths: Mapping[str, int] | None = None, *, is_nar
 
 def text_width(table: Table, widths: Mapping[str, int] | None = None, *, is_narrow: bool = False) -> int:
     """The width of the text that `render_text` makes, but its note: found by arithmetic, which takes a hundredth of its time."""
+    from rich.cells import cell_len
+
     columns = _laid_out(table, widths or {}, is_narrow)
     widest = (max((cell_len(line) for text in (heading, *texts) for line in text.splitlines()), default=0) for _, heading, texts in columns)
     gap = _GAP - is_narrow
@@ -89,8 +92,10 @@ def _wrapped_heading(heading: str, width: int) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def console(stream: TextIO) -> Console:
+def console(stream: TextIO) -> "Console":
     """A console for text that wraps."""
+    from rich.console import Console
+
     width = None if stream.isatty() else _WIDTH
     # Rich cannot read a size of more than 4,300 digits
     environ = {name: text for name, text in os.environ.items() if name not in ("COLUMNS", "LINES") or whole_number(text, _UNLIMITED)}

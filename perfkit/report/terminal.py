@@ -12,8 +12,6 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from rich.text import Text
-
 from perfkit.digits import whole_number
 from perfkit.report.answer import GroupedWarning, grouped_warnings
 from perfkit.report.render import console, render_text, text_width
@@ -122,6 +120,8 @@ def _print_grouped(warnings: Sequence[GroupedWarning]) -> None:
 
 def _print(title: str, style: str, text: str) -> None:
     """Prints a sentence that a terminal shows wrapped at words; through a pipe it stays on one line."""
+    from rich.text import Text  # only here: pages do without it
+
     output = console(sys.stderr)
     with output.capture() as captured:
         output.print(Text.assemble((title, style), sentence(text)), soft_wrap=not sys.stderr.isatty())

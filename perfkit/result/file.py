@@ -14,18 +14,15 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pydantic
 
 from perfkit.errors import MeasurementError, ResultError, StorageError
-from perfkit.result.checks import check_result
 from perfkit.result.checksums import CHECKSUM_FILE, discard_checksums, verify, write_checksums
-from perfkit.result.interval_log import LARGEST_PART_BYTES, LOG_FILE, RotatingLog, cut_log, log_files
 from perfkit.result.json_file import as_list, as_mapping, parse_json, read_bytes
-from perfkit.result.model import SCHEMA, Point, Result, result_document
 from perfkit.result.output_folder import ensure_writable, put_in_place, write_whole
-from perfkit.result.perf_analyzer_files import kind_of
+from perfkit.result.rotating_log import LARGEST_PART_BYTES, LOG_FILE, RotatingLog, cut_log, log_files
 from perfkit.result.telemetry_file import CSV_FILE, PARQUET_FILE, SampledPoint, TelemetryLog
 from perfkit.result.whole_points import (
     POINTS_FOLDER,
@@ -37,7 +34,10 @@ from perfkit.result.whole_points import (
     store_point,
     write_begun,
 )
-from perfkit.telemetry.series import Series
+
+if TYPE_CHECKING:
+    from perfkit.result.model import Result
+    from perfkit.telemetry.series import Series
 
 TRACES_FILE = "traces.csv"
 
@@ -106,7 +106,7 @@ class ResultWriter:
         self._telemetry = TelemetryLog(self.partial)
         self._failure: OSError | None = None
 
-    def begin(self, result: Result) -> None:
+    def begin(self, result: "Result") -> None:
         """Writes what is known of a run before its first load point, for `recover_result`."""
         with self._writing():
             write_begun(self.partial, result)
@@ -124,7 +124,7 @@ class ResultWriter:
         except OSError as error:
             self._failure = error
 
-    def log_series(self, point: SampledPoint, started_ns: int, series: tuple[Series, ...]) -> None:
+    def log_series(self, point: SampledPoint, started_ns: int, series: "tuple[Series, ...]") -> None:
         """Adds the telemetry of a load point; `started_ns` as for `PointLines`, and failures as in `log_point`."""
         try:
             self._telemetry.add(point, started_ns, series)
@@ -136,7 +136,7 @@ class ResultWriter:
         with self._writing():
             write_traces(self.partial, parts, rows)
 
-    def save(self, result: Result) -> None:
+    def save(self, result: "Result") -> None:
         """Writes `result.json` with the result so far, so that a crash does not lose it."""
         with self._writing():
             if self._failure is not None:
@@ -201,8 +201,12 @@ class ResultWriter:
             raise StorageError(f"{self.partial} cannot be written: {error.strerror}") from None
 
 
-def read_result(path: pathlib.Path) -> tuple[Result, pathlib.Path]:
+def read_result(path: pathlib.Path) -> "tuple[Result, pathlib.Path]":
     """The result in a folder, or in a `result.json`, and its folder; raises ResultError, also for figures that no run could have written."""
+    from perfkit.result.checks import check_result  # only now, as below: runs write before they read
+    from perfkit.result.model import SCHEMA, Point, Result
+    from perfkit.result.perf_analyzer_files import kind_of
+
     is_folder = path.is_dir()
     file = path / RESULT_FILE if is_folder else path
     try:
@@ -225,7 +229,7 @@ def read_result(path: pathlib.Path) -> tuple[Result, pathlib.Path]:
     return result, file.parent
 
 
-def replace_result(folder: pathlib.Path, result: Result) -> None:
+def replace_result(folder: pathlib.Path, result: "Result") -> None:
     """Replaces the `result.json` of a finished folder, and its checksums; raises MeasurementError."""
     try:
         discard_checksums(folder)  # a crash in between leaves a folder that is read unverified, not one that is refused
@@ -240,8 +244,10 @@ def add_checksums(folder: pathlib.Path) -> None:
     write_checksums(folder, (RESULT_FILE, *(file.name for file in log_files(folder)), *_DATA_FILES[1:]))
 
 
-def write_result(folder: pathlib.Path, result: Result) -> None:
+def write_result(folder: pathlib.Path, result: "Result") -> None:
     """Writes `result.json` into a folder in one step; raises OSError."""
+    from perfkit.result.model import result_document
+
     write_whole(folder / RESULT_FILE, json.dumps(result_document(result), indent=1) + "\n")
 
 

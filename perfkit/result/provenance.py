@@ -16,14 +16,10 @@ def describe_source(folder: pathlib.Path) -> dict[str, Any]:
     commit = next((os.environ[name] for name in _COMMITS if os.environ.get(name)), "")
     if commit:
         return {"commit": commit, "branch": branch_of_job(), "dirty": None}
-    commit = _git(folder, "rev-parse", "HEAD")
+    commit, _, branch = _git(folder, "rev-parse", "HEAD", "--abbrev-ref", "HEAD").partition("\n")
     if not commit:
         return {"commit": "", "branch": "", "dirty": None}
-    return {
-        "commit": commit,
-        "branch": _git(folder, "rev-parse", "--abbrev-ref", "HEAD"),
-        "dirty": bool(_git(folder, "status", "--porcelain", "--untracked-files=no")),
-    }
+    return {"commit": commit, "branch": branch, "dirty": bool(_git(folder, "status", "--porcelain", "--untracked-files=no"))}
 
 
 def branch_of_job() -> str:

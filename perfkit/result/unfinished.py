@@ -9,8 +9,8 @@ from typing import Any
 from perfkit.errors import ResultError
 from perfkit.result.file import RESULT_FILE, read_result
 from perfkit.result.fingerprint import scenario_differences
-from perfkit.result.interval_log import LOG_FILE, log_files
 from perfkit.result.model import Result
+from perfkit.result.rotating_log import LOG_FILE, log_files
 from perfkit.result.telemetry_file import CSV_FILE
 from perfkit.result.whole_points import UnfinishedResult, has_points, read_points
 

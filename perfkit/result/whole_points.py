@@ -6,14 +6,17 @@ import os
 import pathlib
 import shutil
 import zlib
+from typing import TYPE_CHECKING
 
 import pydantic
 
 import perfkit
 from perfkit.errors import ResultError
 from perfkit.result.json_file import LARGEST_BYTES, parse_json, read_bytes
-from perfkit.result.model import Result, result_document
 from perfkit.result.output_folder import write_whole
+
+if TYPE_CHECKING:
+    from perfkit.result.model import Result
 
 SCHEMA, POINTS_FOLDER = "perfkit.measured-point/2", "measured"
 _BEGUN_FILE = "begun.json"
@@ -32,7 +35,7 @@ class UnfinishedResult:
     """A result that a run can continue: its folder, and the load points that were measured as a whole."""
 
     folder: pathlib.Path
-    result: Result
+    result: "Result"
     log_started_at_s: float
     """The wall-clock time at which its log starts."""
     points: tuple[StoredPoint, ...]
@@ -97,14 +100,18 @@ def has_point_log(folder: pathlib.Path) -> bool:
     return any((folder / POINTS_FOLDER).glob("*.log"))
 
 
-def write_begun(folder: pathlib.Path, result: Result) -> None:
+def write_begun(folder: pathlib.Path, result: "Result") -> None:
     """Writes what is known of a run before its first load point; raises OSError."""
+    from perfkit.result.model import result_document  # only now, as below: the first request leaves earlier
+
     (folder / POINTS_FOLDER).mkdir(exist_ok=True)
     write_whole(folder / POINTS_FOLDER / _BEGUN_FILE, json.dumps(result_document(result)))
 
 
-def read_begun(folder: pathlib.Path) -> Result:
+def read_begun(folder: pathlib.Path) -> "Result":
     """What `write_begun` wrote; raises ResultError."""
+    from perfkit.result.model import Result
+
     file = folder / POINTS_FOLDER / _BEGUN_FILE
     try:
         return Result.model_validate(parse_json(file, read_bytes(file)))

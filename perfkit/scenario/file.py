@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pydantic
-import yaml
 
 import perfkit
 from perfkit.errors import ScenarioError, nearest
@@ -26,7 +25,7 @@ from perfkit.scenario.load import ReplayLoadSpec
 from perfkit.scenario.measure import Rank
 from perfkit.scenario.mix import fill_common_parts, place_in_mix, plain_document
 from perfkit.scenario.model import Scenario
-from perfkit.scenario.origins import MAX_DOCUMENT_BYTES, KeyPath, Origins, displayed, dotted, origin_of, parse_yaml, validation_error
+from perfkit.scenario.origins import KeyPath, Origins, displayed, dotted, origin_of, validation_error
 from perfkit.scenario.sweep import CHOICES, check_overridden_choices, check_sweep_size, take_sweep
 from perfkit.target.command import check_ports
 from perfkit.text import one_line
@@ -268,6 +267,8 @@ def _check_workload(document: dict[str, Any], index: int, origins: Origins, path
 
 def read_source(path: pathlib.Path) -> ScenarioSource:
     """Reads a scenario file without checking its keys; raises ScenarioError."""
+    from perfkit.scenario.yaml_values import MAX_DOCUMENT_BYTES, parse_yaml  # only now, as below: a run of a URL does without YAML
+
     try:
         content = read_bounded(path, MAX_DOCUMENT_BYTES, may_be_pipe=True)
         text = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8").read()
@@ -289,6 +290,8 @@ def read_source(path: pathlib.Path) -> ScenarioSource:
 
 def _override(document: dict[str, Any], origins: Origins, key: str, text: str, origin: str) -> str:
     """Sets a key to a YAML text; returns the override as results show it."""
+    from perfkit.scenario.yaml_values import parse_yaml
+
     parent, last, key_path = _locate(document, origins, key, origin)
     value = parent[last] = parse_yaml(text, key_path, origins, lambda _: origin)
     return shown_override(key_path, key, value, text)
@@ -364,6 +367,8 @@ def find_scenario(text: str) -> pathlib.Path:
 
 def scenario_text(document: Mapping[str, Any], comments: Sequence[str] = ()) -> str:
     """A scenario as YAML, to be saved as a file for `perfkit run`; secrets become environment variables, and comments follow the first lines."""
+    import yaml
+
     document, keys = with_variables(document)
     text = yaml.safe_dump(document, sort_keys=False, default_flow_style=None, allow_unicode=True, width=120)
     return "\n".join([*scenario_head(keys), *(f"# {one_line(comment)}" for comment in comments), text])

@@ -53,9 +53,9 @@ class Scenario(Section):
     """The scenario's name, which result folders and reports carry; the default is the file's name."""
     target: Target
     """The server under test."""
-    server: Server = Server()
+    server: Server = Server.model_construct()
     """Options of the bundled server, where perfkit starts it."""
-    workload: Workload = Workload()
+    workload: Workload = Workload.model_construct()
     """What requests carry."""
     shared_memory: SharedMemorySpec = None
     """`none`, `system` or `cuda`, or a mapping: whether inputs and outputs are in memory shared with the server."""
@@ -69,19 +69,19 @@ class Scenario(Section):
     """Requests that belong together; null for requests that do not."""
     stream: Stream | None = None
     """Sends requests on streams; None sends each as a call of its own."""
-    measure: Measure = Measure()
+    measure: Measure = Measure.model_construct()
     """How long, how often and from which processes load is sent."""
     fleet: Fleet | None = None
     """Machines that send the load together; None sends it from this one."""
-    check: Check = Check()
+    check: Check = Check.model_construct()
     """What answers are compared with."""
     slo: Slo | None = None
     """Limits that each load point is judged by."""
     telemetry: Annotated[bool, Field(strict=True)] = True
     """False samples nothing besides the requests."""
-    metrics: Metrics = Metrics()
+    metrics: Metrics = Metrics.model_construct()
     """Prometheus pages to sample beside the target's own."""
-    gpu: Gpu = Gpu()
+    gpu: Gpu = Gpu.model_construct()
     """How GPUs of this machine are sampled."""
     traces: Traces | None = None
     """Traces sampled requests in the server; None traces none."""

@@ -18,7 +18,6 @@ from typing import Any, Literal
 from perfkit.clock import Clock, MonotonicClock
 from perfkit.errors import ServerFailedError, TargetError, quotation
 from perfkit.machine.cpus import pinned, usable_cpus
-from perfkit.machine.process_tree import listening_ports
 from perfkit.process.child import Child, NotReadyError, child_process
 from perfkit.process.start_module import start_module
 from perfkit.target.address import WireProtocol
@@ -264,6 +263,8 @@ async def _how_it_ended(server: Child, last_lines: Callable[[], tuple[str, ...]]
 
 def _other_ports(pid: int, expected: AbstractSet[int]) -> str:
     """Where a server listens, as the end of a sentence, if that is not at one of the ports expected."""
+    from perfkit.machine.process_tree import listening_ports  # only now: runs without a server to start do without it
+
     if not expected or (found := listening_ports(pid)) is None or not expected.isdisjoint(found):
         return ""
     if not found:

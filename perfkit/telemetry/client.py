@@ -4,12 +4,11 @@ import asyncio
 import collections
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from perfkit.errors import UsageError
 from perfkit.process.child import Child
 from perfkit.process.start_module import SAMPLER, start_module
-from perfkit.recorder.recent import LiveFigures
 from perfkit.telemetry.messages import (
     CloseScreen,
     FollowWorkers,
@@ -28,6 +27,9 @@ from perfkit.telemetry.messages import (
     WindowReport,
     WindowRequest,
 )
+
+if TYPE_CHECKING:
+    from perfkit.recorder.recent import LiveFigures
 
 # while the sampler process waits for its samplers, it says so every second; before its first message it imports libraries
 _STARTS_WITHIN_S, _MAX_SILENCE_S, _CLOSE_TIMEOUT_S = 60, 10, 10
@@ -49,7 +51,7 @@ class ScreenQueue:
         self._lines_left_out = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, message: PointBegins | LiveFigures) -> None:
+    def add(self, message: "PointBegins | LiveFigures") -> None:
         """Adds a state, and sends what is waiting unless the process is behind."""
         if isinstance(message, PointBegins):
             self._begins = message
@@ -152,7 +154,7 @@ class TelemetryClient:
         """Whether the process draws a live view; lines for the terminal must then go through `show_line`."""
         return self._has_screen and self._child is not None and not self._child.ended.done()
 
-    def show(self, message: PointBegins | LiveFigures) -> None:
+    def show(self, message: "PointBegins | LiveFigures") -> None:
         """Shows a state in the live view, if there is one."""
         if self.has_screen:
             self._screen.add(message)

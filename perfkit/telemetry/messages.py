@@ -8,14 +8,16 @@ The run sends a `TelemetryConfig`, then any number of `FollowWorkers`, `WindowRe
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from perfkit.clock import Clock
-from perfkit.recorder.recent import LiveFigures
-from perfkit.spans.server_times import ServerTimes
-from perfkit.stats.buckets import BucketCounts
 from perfkit.target.address import Address
-from perfkit.telemetry.series import SamplerReport, Series
+
+if TYPE_CHECKING:  # the classes of what a message carries are imported when it is read
+    from perfkit.recorder.recent import LiveFigures
+    from perfkit.spans.server_times import ServerTimes
+    from perfkit.stats.buckets import BucketCounts
+    from perfkit.telemetry.series import SamplerReport, Series
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -139,7 +141,7 @@ class WindowRequest:
 class WindowReport:
     """Each sampler's report of a window, by the sampler's name, and the notes since the previous report."""
 
-    samplers: Mapping[str, SamplerReport[Any]]
+    samplers: "Mapping[str, SamplerReport[Any]]"
     notes: tuple[str, ...]
 
 
@@ -175,7 +177,7 @@ class SpanCounts:
 class SpansReport:
     """The server's times by trace id, of those traces whose spans have come."""
 
-    times: Mapping[str, ServerTimes]
+    times: "Mapping[str, ServerTimes]"
     counts: SpanCounts
 
 
@@ -205,7 +207,7 @@ class IntervalTimes:
 
     point: int
     index: int
-    times: Mapping[str, BucketCounts]
+    times: "Mapping[str, BucketCounts]"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -229,7 +231,7 @@ class ScreenLines:
     left_out: int = 0
 
 
-LiveMessage: TypeAlias = PointBegins | LiveFigures | ScreenLines
+LiveMessage: TypeAlias = "PointBegins | LiveFigures | ScreenLines"
 """What the live view shows."""
 
 
@@ -243,7 +245,7 @@ class LiveView(Protocol):
         """Removes the view from the terminal."""
 
 
-OpenView: TypeAlias = Callable[[Clock, Callable[[], Iterable[Series]]], LiveView | None]
+OpenView: TypeAlias = "Callable[[Clock, Callable[[], Iterable[Series]]], LiveView | None]"
 """Opens the live view, in the sampler process; it can be pickled. It gets a function that returns the samplers' newest samples, and returns
 None if the terminal cannot be opened."""
 

@@ -15,7 +15,7 @@ from perfkit.errors import ScenarioError
 from perfkit.input_file import bounded_lines, open_input, read_bounded
 from perfkit.machine.limits import MemoryBudget
 from perfkit.parquet_file import open_parquet
-from perfkit.trace.recorded import Content, RecordedTrace, TraceBuilder
+from perfkit.trace.recorded import MAX_INSTANT_NS, Content, RecordedTrace, TraceBuilder
 from perfkit.units import NS_PER_S
 
 Format: TypeAlias = Literal["auto", "csv", "jsonl", "parquet", "request_intervals", "fixed_schedule"]
@@ -35,8 +35,6 @@ _DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][
 _LONGEST_LINE_BYTES, _LARGEST_SCHEDULE_BYTES = 2**26, 2**28
 # names that begin so are written behind an apostrophe, or a spreadsheet may execute them; those with an apostrophe, too, to be read back as they were
 _GUARDED = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
-MAX_INSTANT_NS = 10**18
-"""About 30 years: later instants would not fit 64 bits once an origin is added."""
 
 
 def read_trace(file: pathlib.Path, given: Format = "auto", *, model: str = "", budget: MemoryBudget | None = None) -> RecordedTrace:

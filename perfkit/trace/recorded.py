@@ -12,6 +12,8 @@ from perfkit.units import NS_PER_S
 
 Instants: TypeAlias = npt.NDArray[np.int64]
 Indices: TypeAlias = npt.NDArray[np.int32]
+MAX_INSTANT_NS = 10**18
+"""About 30 years: later instants would not fit 64 bits once an origin is added."""
 
 
 class Content(NamedTuple):

@@ -14,7 +14,7 @@ from perfkit.workers.messages import Begin, Crashed, PartLost, Piece, Ready, Rep
 from perfkit.workers.point_recording import PointRecording, PointSum, after_known_part, merge_points
 
 # how far ahead the common start lies: time for every worker to receive it
-LEAD_NS = NS_PER_S // 5
+LEAD_NS = NS_PER_S // 10
 _MAX_SILENCE_NS, _STARTS_WITHIN_NS = 10 * NS_PER_S, 120 * NS_PER_S
 
 

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from perfkit.clock import Clock
 from perfkit.errors import UsageError
@@ -11,13 +11,14 @@ from perfkit.process.child import Child
 from perfkit.process.start_module import WORKER, end_started_ahead, start_ahead, start_module
 from perfkit.scenario.model import Scenario
 from perfkit.target.address import Address
-from perfkit.workers.group import LEAD_NS, GroupListener, WorkerGroup
-from perfkit.workers.messages import WorkerSpec
+
+if TYPE_CHECKING:
+    from perfkit.workers.group import GroupListener, WorkerGroup
+    from perfkit.workers.messages import WorkerSpec
 
 WORKER_FILES = 22
 """The files that a worker process has open besides its connections: interpreter, event loop, libraries; measured, with some to spare."""
 ENDS_WITHIN_S = 5
-_ALONE_LEAD_NS = LEAD_NS // 4  # nobody has to start with it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,10 +78,14 @@ class LocalWorkers:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        end_started_ahead(WORKER)
-        for child in self._running:  # all at once, before the first is waited for
-            child.close_stdin()
+        self.close()
         await self._ending.aclose()
+
+    def close(self) -> None:
+        """Has all workers end, without waiting for them; leaving the context waits."""
+        end_started_ahead(WORKER)
+        for child in self._running:
+            child.close_stdin()
 
     def start_ahead(self) -> None:
         """Starts a worker, unless one is idle, so that it imports its libraries before it is needed."""
@@ -90,12 +95,14 @@ class LocalWorkers:
     @contextlib.asynccontextmanager
     async def group(
         self,
-        specs: Sequence[WorkerSpec],
-        listener: GroupListener,
+        specs: "Sequence[WorkerSpec]",
+        listener: "GroupListener",
         part: Part | None = None,
         begin_at: Callable[[], Awaitable[int]] | None = None,
-    ) -> AsyncIterator[WorkerGroup]:
+    ) -> "AsyncIterator[WorkerGroup]":
         """The workers of one load point, one for each spec; by default they are all workers. See `WorkerGroup` for `begin_at`."""
+        from perfkit.workers.group import LEAD_NS, WorkerGroup  # only now: the first request leaves earlier
+
         children, group = list[Child](), None
         try:
             for spec in specs:
@@ -103,7 +110,7 @@ class LocalWorkers:
                 children[-1].send(spec)
             numbers, of, where = (range(len(specs)), len(specs), "") if part is None else (part.numbers, part.of, part.where)
             links = [_link(number, of, child, where) for number, child in zip(numbers, children, strict=True)]
-            lead_ns = LEAD_NS if of > 1 else _ALONE_LEAD_NS
+            lead_ns = LEAD_NS if of > 1 else LEAD_NS // 2  # alone: nobody has to start with it
             group = WorkerGroup(links, self._clock, listener, lead_ns=lead_ns, begin_at=begin_at, of=of)
             yield group
         finally:

@@ -1,5 +1,6 @@
-"""Commands that measure nothing start fast: they import no large library."""
+"""Commands start fast: they import no large library that they do without, and a run nothing that its first request does without."""
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -34,22 +35,87 @@ def test_validate_imports_no_large_library():
 
 
 RUN = """
-import sys
+import os, sys
 from perfkit.cli.main import main
 from tests.json_server import serving, v2_handler
-imported = []
-with serving(v2_handler(lambda number: imported or imported.extend(sys.modules))) as port:
-    main(["run", f"http://127.0.0.1:{port}", "-m", "m", "-c", "1", "--duration", "10ms", "--set", "measure.warmup=0s", *sys.argv[1:]])
-print("imported:", *imported)
+
+def on_inference(number):
+    print("imported:", *sys.modules, flush=True)
+    os._exit(0)  # its children end with it
+
+with serving(v2_handler(on_inference)) as port:
+    main(["run", f"http://127.0.0.1:{port}", "-m", "m", "-c", "1", "--quiet", "--out", sys.argv[1]])
 """
 
 
-def test_the_first_request_of_a_run_does_not_wait_for_what_shows_its_result(tmp_path):
-    options = ["--no-report", "--quiet", "--out", tmp_path / "result", "--set", "telemetry=false", "--set", "measure.repetitions=1"]
-    finished = subprocess.run([sys.executable, "-c", RUN, *map(str, options)], capture_output=True, text=True, check=True, cwd=ROOT)
+def test_the_first_request_of_a_run_does_not_wait_for_what_it_does_without(tmp_path):
+    command = [sys.executable, "-c", RUN, str(tmp_path / "result")]
+    finished = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     imported = set(finished.stdout.rpartition("imported: ")[2].split())
-    assert "perfkit.measurement.lifecycle" in imported
-    assert not imported & {"pandas", "matplotlib", "scipy", "jinja2", "rich", "grpc", "perfkit.report.terminal_summary"}
+    assert "perfkit.measurement.target_probe" in imported
+    assert not imported & {"pandas", "matplotlib", "scipy", "jinja2", "rich", "grpc", "yaml", "psutil", "hdrh", "hpack"}
+    later = {
+        "points",
+        "stats",
+        "spans",
+        "recorder",
+        "calibration",
+        "figures",
+        "search",
+        "fleet",
+        "workers.group",
+        "result.model",
+        "telemetry.messages",
+    }
+    assert not {name for name in imported for package in later if f"{name}.".startswith(f"perfkit.{package}.")}
+
+
+def test_reports_are_drawn_without_what_sends_load():
+    program = "import importlib, sys, perfkit.cli.drawing as it; [*map(importlib.import_module, it._IMPORTED_AHEAD)]; print('imported:', *sys.modules)"
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    imported = set(finished.stdout.partition("imported: ")[2].split())
+    assert "perfkit.report.run" in imported
+    assert not imported & {
+        "rich",
+        "psutil",
+        "pandas",
+        "scipy",
+        "perfkit.load.loop",
+        "perfkit.telemetry.host.generator",
+        "perfkit.protocol.tensor",
+    }
+
+
+THREADS = """
+import os, sys
+from perfkit.process.entry import without_blas_threads
+with without_blas_threads():
+    import numpy
+print(len(os.listdir("/proc/self/task")), os.environ.get("OPENBLAS_NUM_THREADS"))
+"""
+
+
+@pytest.mark.parametrize(("given", "threads"), [(None, 1), ("3", 3)])
+def test_numpy_starts_no_threads_unless_the_user_asks_for_them(given, threads):
+    environ = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    environ |= {} if given is None else {"OPENBLAS_NUM_THREADS": given}
+    finished = subprocess.run([sys.executable, "-c", THREADS], env=environ, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert finished.stdout.split() == [str(min(threads, len(os.sched_getaffinity(0)))), str(given)]
+
+
+def test_a_child_of_perfkit_has_no_threads_of_numpy():
+    environ = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    program = "import os, perfkit.workers.worker_process; print(len(os.listdir('/proc/self/task')))"
+    start = "from perfkit.process.entry import become_module; import runpy; runpy.run_module = lambda *_, **__: exec({!r}); become_module(dies_with_parent=False)"
+    command = [
+        sys.executable,
+        "-P",
+        "-c",
+        f"import sys; sys.path.insert(0, sys.argv[1]); {start.format(program)}",
+        str(ROOT),
+        "perfkit.workers.worker_process",
+    ]
+    assert subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout == "1\n"
 
 
 def test_a_worker_of_the_load_does_without_what_reads_scenarios():

@@ -112,7 +112,7 @@ def test_a_mix_is_split_as_a_whole_and_by_workload(perfkit, write_scenario):
 
 
 def test_a_server_that_sends_no_spans_leaves_the_run_valid_with_the_count_of_those_missing(perfkit, write_scenario, monkeypatch):
-    monkeypatch.setattr("perfkit.measurement.scenario_run.SPANS_WITHIN_S", 0.2)
+    monkeypatch.setattr("perfkit.measurement.request_traces.SPANS_WITHIN_S", 0.2)
     with serving(v2_handler(lambda _: None)) as port:
         scenario = write_scenario(
             target={"url": f"http://127.0.0.1:{port}", "model": "m"}, load={"closed": {"concurrency": 2}}, measure={"warmup": "0s", "requests": 40, "repetitions": 1},

@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from perfkit.errors import MeasurementError, TargetError
-from perfkit.measurement.load_generator import describe_shortage, file_needs
+from perfkit.measurement.connections import describe_shortage, file_needs
 from perfkit.target.address import Address
 from perfkit.transport.connect import FILE_LIMIT, unreachable
 

@@ -3,8 +3,9 @@
 import pytest
 
 from perfkit.load.point import load_points
-from perfkit.measurement.load_points import load_point_source, make_worker_spec
+from perfkit.measurement.load_points import load_point_source
 from perfkit.measurement.target_probe import ProbedWorkload, ProbeResult
+from perfkit.measurement.worker_specs import make_worker_spec
 from perfkit.protocol.message import InferRequest, ModelMetadata
 from perfkit.scenario.file import read_scenario
 from perfkit.scenario.workload import Check

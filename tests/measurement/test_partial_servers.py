@@ -7,9 +7,9 @@ import pytest
 
 from perfkit.clock import MonotonicClock
 from perfkit.errors import ModelMismatchError, TargetError
+from perfkit.measurement.connections import connect
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.lifecycle import measure_scenario
-from perfkit.measurement.load_points import connect
 from perfkit.measurement.target_metadata import describe_model, read_model_index
 from perfkit.measurement.target_probe import probe
 from perfkit.scenario.credentials import resolve_address

@@ -7,7 +7,7 @@ import pytest
 
 from perfkit.errors import ScenarioError
 from perfkit.machine.limits import MemoryBudget
-from perfkit.measurement.load_points import count_workers
+from perfkit.measurement.worker_specs import count_workers
 from perfkit.scenario.model import Scenario
 
 MIB = 2**20

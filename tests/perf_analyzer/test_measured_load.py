@@ -8,8 +8,9 @@ from perfkit.figures.resources import ComposingModelFigures, GpuFigures
 from perfkit.perf_analyzer.measured_load import measured_load, pooled_gpus, pooled_server
 from perfkit.perf_analyzer.options import LoadRange, Options
 from perfkit.perf_analyzer.windows import RunFigures, are_stable, has_one_run, is_stable, loads, measured_windows, windows_to_begin_with
-from perfkit.result.interval_log import LOG_FILE, interval_lines
+from perfkit.result.interval_log import interval_lines
 from perfkit.result.model import Result
+from perfkit.result.rotating_log import LOG_FILE
 from perfkit.stats.buckets import BucketCounts
 from tests.perf_analyzer.measured import measured_window, server
 from tests.stored_results import distribution, document, point, write

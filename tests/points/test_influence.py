@@ -12,8 +12,8 @@ from perfkit.calibration.model import Cost
 from perfkit.figures.resources import BusyProcess, MachineFigures, OtherProcesses
 from perfkit.machine import readings
 from perfkit.machine.readings import BusyMeter
-from perfkit.measurement.load_points import calibrated_transport_ns
 from perfkit.measurement.target_probe import ProbedWorkload
+from perfkit.measurement.worker_specs import calibrated_transport_ns
 from perfkit.points.measured import Resources
 from perfkit.points.point import LoadSummary, point
 from perfkit.protocol.message import InferRequest

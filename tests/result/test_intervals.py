@@ -9,7 +9,8 @@ from hdrh.histogram import HdrHistogram
 
 from perfkit.errors import ResultError
 from perfkit.result.file import ResultWriter
-from perfkit.result.interval_log import PointLines, RotatingLog, cut_log, interval_lines, log_files, read_intervals, read_window_starts
+from perfkit.result.interval_log import PointLines, interval_lines, read_intervals, read_window_starts
+from perfkit.result.rotating_log import RotatingLog, cut_log, log_files
 from perfkit.stats.buckets import DIGITS, HIGHEST_NS, LOWEST_NS, BucketCounts
 
 STARTED_AT_S = 1_767_323_045.678

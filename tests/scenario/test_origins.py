@@ -7,7 +7,7 @@ import pytest
 
 from perfkit.errors import ScenarioError
 from perfkit.scenario.file import read_scenario
-from perfkit.scenario.origins import parse_yaml
+from perfkit.scenario.yaml_values import parse_yaml
 
 HEAD = "target: {model: m}\nload: {closed: {concurrency: 1}}\n"
 LOAD = "load: {closed: {concurrency: 1}}\n"
@@ -259,7 +259,7 @@ def test_too_many_values_are_refused_without_being_expanded(text, line):
 @pytest.fixture
 def low_limit(monkeypatch):
     """A tenth of the limit on values, which as many values reach sooner."""
-    monkeypatch.setattr("perfkit.scenario.origins._MAX_VALUES", 25_000)
+    monkeypatch.setattr("perfkit.scenario.yaml_values._MAX_VALUES", 25_000)
 
 
 @pytest.mark.usefixtures("low_limit")

@@ -3,7 +3,7 @@
 import pytest
 
 from perfkit.errors import ScenarioError
-from perfkit.measurement.load_points import transport_options
+from perfkit.measurement.connections import transport_options
 from perfkit.scenario.file import scenario_document
 from perfkit.transport.options import Rotation
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning
-from perfkit.figures.resources import MachineFigures
+from perfkit.figures.resources import EVENT_LOOP_LAG, GC_PAUSE, MachineFigures
 from perfkit.machine.limits import raise_open_file_limit
 from perfkit.machine.readings import MachineCounters, ProcessCounters, read_machine_counters, read_process_counters
 from perfkit.override import override
@@ -21,8 +21,6 @@ from perfkit.units import NS_PER_S
 
 _TICK_NS = NS_PER_S // 20
 _MOST_SAMPLES = 12_000
-EVENT_LOOP_LAG, GC_PAUSE = "event_loop_lag", "gc_pause"
-"""Names of the series."""
 
 
 class EventLoopMonitor:

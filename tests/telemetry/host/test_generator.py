@@ -5,8 +5,9 @@ import gc
 import pytest
 
 from perfkit.clock import ManualClock
+from perfkit.figures.resources import EVENT_LOOP_LAG, GC_PAUSE
 from perfkit.machine.readings import MachineCounters, ProcessCounters
-from perfkit.telemetry.host.generator import EVENT_LOOP_LAG, GC_PAUSE, EventLoopMonitor, GeneratorSampler
+from perfkit.telemetry.host.generator import EventLoopMonitor, GeneratorSampler
 
 S = 1_000_000_000
 
