@@ -161,25 +161,26 @@ def _serve(connection: socket.socket) -> None:
         reading, writing = os.pipe()
         if (first := os.fork()) == 0:  # with its end the fork becomes a child of the process that asks
             between = os.getpid()
-            if (fork := os.fork()) == 0:
-                _become(json.loads(data), descriptors, between)
-            os.write(writing, b"%d" % fork)
+            if os.fork() == 0:
+                _become(json.loads(data), descriptors, between, writing)
             os._exit(0)
+        os.close(writing)
         os.waitpid(first, 0)
-        connection.send(os.read(reading, 64))
-        for one in (*descriptors, reading, writing):
+        connection.send(os.read(reading, 64) or os._exit(0))  # nothing: the process that asked has ended
+        for one in (*descriptors, reading):
             os.close(one)
 
 
-def _become(request: dict[str, Any], descriptors: list[int], between: int) -> None:
-    """Does what the command would do, and ends this process."""
+def _become(request: dict[str, Any], descriptors: list[int], between: int, begun: int) -> None:
+    """Does what the command would do, and ends this process; writes its number to `begun` once others see its command line."""
     while os.getppid() == between:
         time.sleep(0.0002)
     if os.getppid() != request["parent"]:  # it was killed meanwhile
         os._exit(1)
     for standard, one in enumerate(descriptors):
         os.dup2(one, standard)
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    os.closerange(3, begun)
+    os.closerange(begun + 1, os.sysconf("SC_OPEN_MAX"))
     if request["is_session"]:
         os.setsid()
     os.environ.clear()
@@ -187,8 +188,10 @@ def _become(request: dict[str, Any], descriptors: list[int], between: int) -> No
     os.chdir(request["folder"])
     command, words = request["command"], _words(request["command"])
     if words[0] == "perfkit":
-        _fork_server()
+        _fork_server(begun)
     _show_command_line(command)
+    os.write(begun, b"%d" % os.getpid())
+    os.close(begun)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if command[: len(_BEGIN)] == _BEGIN:
         die_with_parent()
@@ -201,7 +204,7 @@ def _become(request: dict[str, Any], descriptors: list[int], between: int) -> No
     os._exit(_run(words[0]))  # to take down all that was imported would cost more than most of what runs
 
 
-def _fork_server() -> None:
+def _fork_server(begun: int) -> None:
     """Has this process's own children forked, by a process that is as it is now."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork() == 0:
@@ -209,6 +212,7 @@ def _fork_server() -> None:
             for standard in range(3):
                 os.dup2(null.fileno(), standard)
         ours.close()
+        os.close(begun)
         _serve(theirs)
     theirs.close()
     _connections[os.getpid()] = ours
