@@ -90,7 +90,7 @@ def max_alarms(gates: int, rate: float = 0.01) -> int:
     return int(binom.ppf(0.05, gates, rate)) - 1
 
 
-_PROVEN = "regressed: proven below 1 %"
+_PROVEN = "regressed: at most 1 %"
 _AT_BAND = (1 + NOISE_BAND,) * 4
 _NO_CHANGE: tuple[Case, ...] = (
     Case("worst null: all slower by the noise band", _AT_BAND, target=_PROVEN, is_met=few_alarms),

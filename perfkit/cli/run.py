@@ -285,7 +285,10 @@ def _measure_group(
     folders = {index: sweep.folder / sweep.document.cases[index].folder for index in group}
     if len(group) > 1:
         session.live.note(f"{len(group)} of {len(cases)} cases on one server, interleaved load point by load point")
-        if max(taken) - min(taken) <= 1:  # otherwise repetitions of one case were measured long before those of another
+        until_decided = any(cases[index].loaded.scenario.measure.until_decided for index in group)
+        if (
+            max(taken) - min(taken) <= 1 and not until_decided
+        ):  # otherwise repetitions of one case were measured long before those of another
             sweep.record_group(group)
         return session.measure_interleaved([InterleavedCase(title(index), cases[index].loaded, folders[index]) for index in group])
     (index,) = group

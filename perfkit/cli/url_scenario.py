@@ -133,7 +133,7 @@ def _add_defaults(document: dict[str, Any]) -> None:
     if "requests" not in measure:
         measure.setdefault("duration", DEFAULT_DURATION)
     measure.setdefault("repetitions", DEFAULT_REPETITIONS)
-    if document.get("slo"):
+    if document.get("slo") and not document.get("sweep"):  # the cases of a sweep are measured in the same repetitions
         measure.setdefault("until_decided", True)
 
 

@@ -153,6 +153,19 @@ class Look:
     passed: np.ndarray
 
 
+def fewest_pairs(metrics: int) -> int:
+    """The fewest pairs for which `rule_for` has a rule."""
+    return _rule_of_one_full_look(metrics).fewest_pairs(metrics)
+
+
+def _rule_of_one_full_look(metrics: int) -> Rule:
+    return Rule((), (_ALL,), early=(_first_early_look(metrics) + 1,), early_part=EARLY_PART / 4)
+
+
+def _first_early_look(metrics: int) -> int:
+    return _FIRST_EARLY_LOOK + max(0, math.ceil(math.log(max(metrics, 1) / 4, 4)))
+
+
 def rule_for(metrics: int, pairs: int | None = None) -> Rule:
     """The rule for a number of metrics beside the error rate, with its last look after `pairs`, by default 20.
 
@@ -161,10 +174,8 @@ def rule_for(metrics: int, pairs: int | None = None) -> Rule:
     only full look needs them. With many metrics the default is larger, and the early looks begin later. Raises ValueError if `pairs` are
     too few.
     """
-    begin = _FIRST_EARLY_LOOK + max(0, math.ceil(math.log(max(metrics, 1) / 4, 4)))
-    some = Rule((), (), early=(begin,))
-    only = Rule((), (_ALL,), early=(begin + 1,), early_part=EARLY_PART / 4)
-    fewest, alone = some.fewest_pairs(metrics, _THREE_LOOKS[0]), only.fewest_pairs(metrics)
+    begin, only = _first_early_look(metrics), _rule_of_one_full_look(metrics)
+    fewest, alone = Rule((), (), early=(begin,)).fewest_pairs(metrics, _THREE_LOOKS[0]), fewest_pairs(metrics)
     last = max(DEFAULT_PAIRS, fewest + _FEWEST_AFTER_FIRST_LOOK) if pairs is None else pairs
     first = max(fewest, 3 * last // 5)
     if last - first >= _FEWEST_AFTER_FIRST_LOOK:

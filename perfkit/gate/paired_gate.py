@@ -240,7 +240,8 @@ def _verdict(request: GateRequest, folder: GateFolder, decision: Decision, contr
     usable = sum(pair.invalid is None for pair in pairs)
     settings = folder.manifest.settings
     rule = request.rule(settings)
-    ended_by_time = decision.kind in DECIDED and usable not in rule.all_looks
+    is_before_last = usable not in rule.all_looks or (decision.kind == "inconclusive" and usable < rule.looks[-1])
+    ended_by_time = decision.kind in DECIDED and is_before_last
     return Verdict(
         kind=decision.kind,
         reasons=decision.reasons,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from perfkit.errors import TimeTooShortError, UsageError
 from perfkit.gate.metrics import Metric
-from perfkit.gate.paired import Rule, minimum_detectable_effect, rule_for
+from perfkit.gate.paired import Rule, fewest_pairs, minimum_detectable_effect, rule_for
 from perfkit.gate.pairs import RunPoint
 from perfkit.gate.verdict import MetricNoise, Timing
 from perfkit.result.distribution import QUANTILES
@@ -255,7 +255,7 @@ def _asked_window_s(noise: Mapping[Metric, MetricNoise], rule: Rule) -> float:
     """The shortest window whose noise within a run hardly matters; 20 s if none is long enough.
 
     Noise within a run hardly matters if it is at most a tenth of the variance between restarts, or if an unchanged candidate is
-    likely to pass at the first look: the limit of a pass is within half of the margin.
+    likely to pass at the first full look: the limit of a pass is within half of the margin.
     """
 
     def is_long_enough(window_s: float) -> bool:
@@ -290,6 +290,6 @@ def _check_samples(trial: Sequence[TrialMetric], window_s: float | None) -> floa
 
 def _rules(metrics: int, pairs: int | None) -> Iterator[tuple[int, Rule]]:
     """The rules that a time limit may choose from, by their pairs."""
-    fewest = Rule.at(1).fewest_pairs(metrics)
+    fewest = fewest_pairs(metrics)
     for count in range(fewest, max(fewest + 1, MOST_PAIRS + 1)) if pairs is None else (pairs,):
         yield count, rule_for(metrics, count)

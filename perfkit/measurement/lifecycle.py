@@ -180,8 +180,9 @@ def _new_run(
 
         found = find_unfinished(folder, scenario_document(loaded.scenario), adds_time=added_ns is not None)
         if added_ns is not None and not isinstance(found, UnfinishedResult):
-            why = found if isinstance(found, str) else f"the search in {folder} is decided."
-            raise ResultError(f"--budget: there is no search that more time could continue: {why}")
+            raise ResultError(
+                f"--budget: {folder} has no search that more time could continue: there is none, or it has ended with an answer"
+            )
         if isinstance(found, str):
             observer.note_added(f"--resume: {title and f'{title}: '}{found}")
         unfinished = found if isinstance(found, UnfinishedResult) else None

@@ -72,6 +72,7 @@ class ScenarioRun:
         self.placement = place(self.scenario, usable_cpus())
         self.source = load_point_source(loaded)
         self.is_search = self.source.outcome() is not None
+        self._planned = self.source.total()
         self.plain = loaded.by_workload()
         """The scenario of each workload by its name, None for a scenario that is no mix."""
         self.fleet: Fleet | None = None
@@ -89,7 +90,7 @@ class ScenarioRun:
         self.extends_in_doubt = True
         """See `InterleavedCase`."""
         self.started_ns = clock.now_ns()
-        self._continuation = None
+        self._continuation, self._is_compared = None, False
         if writer.continued is not None:
             from perfkit.measurement.continuation import Continuation
 
@@ -138,7 +139,7 @@ class ScenarioRun:
 
     def repetition_after(self, measured: int) -> int:
         """The number of complete repetitions after this many load points."""
-        return measured * self.scenario.measure.repetitions // max(self.total, 1)
+        return measured * self.scenario.measure.repetitions // max(self._planned, 1)
 
     @contextlib.contextmanager
     def ending(self) -> Iterator[None]:
@@ -217,8 +218,9 @@ class ScenarioRun:
     def describe_environment(self) -> None:
         """Adds where the load comes from, and what differs from the beginning of a run that is continued; called on all CPUs, once the target is probed."""
         self._describe_generator()
-        if self._continuation is not None and (warning := self._continuation.compare(self.so_far)) is not None:
-            self.warnings = [*self.warnings, warning]
+        if self._continuation is not None:
+            warning, self._is_compared = self._continuation.compare(self.so_far), True
+            self.warnings = [*self.warnings, warning] if warning is not None else self.warnings
 
     def _describe_generator(self) -> None:
         """Adds this machine, its calibration and the commit to the environment, unless they are there; the first request does not wait for them."""
@@ -282,6 +284,8 @@ class ScenarioRun:
 
     def result(self) -> "Result":
         """The result with all load points so far."""
+        if self._continuation is not None and not self._is_compared:  # the target was not reached: what is known of it stays
+            self._continuation.keep_environment(self.so_far)
         self._describe_generator()
         if self.fleet is not None:
             self.use_fleet(self.fleet)  # with the machines that were lost

@@ -10,9 +10,8 @@ from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.protocol.rest_json import decode_error_member, load_document
 from perfkit.protocol.tensor import tensor_to_json
 
-_END_OF_EVENT = re.compile(
-    rb"\n\r?\n"
-)  # a \r before it stays with the last line, which ends with it; `\r?` at its begin would be ten times slower
+# a \r before it stays with the last line; a pattern that began with `\r?` would be ten times slower
+_END_OF_EVENT = re.compile(rb"\n\r?\n")
 _DONE = b"[DONE]"  # how some servers end a stream; it is no response
 
 

@@ -29,7 +29,7 @@ _LEFT_OUT = {
     },
     "server": {"synthetic": None, "onnx": None},
     "workload": {"seed": None},
-    "measure": {"repetitions": None},
+    "measure": {"repetitions": None, "until_decided": None},
 }
 _GPU_FACTS = ("name", "mig_mode", "power_limit_w", "driver", "cuda")
 _LONGEST_COLD_START_S = 3600

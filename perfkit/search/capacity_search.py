@@ -48,7 +48,7 @@ class CapacitySearch:
             self._settings = self._make_settings(_START_SHARE * NS_PER_S / max(probe_time_ns, 1))
         for one in self._added_time:
             if one.after_probes == len(self._probes):
-                budget_s = sum(probe.took_s for probe in self._probes) + one.budget_s
+                budget_s = max(self._settings.budget_s, sum(probe.took_s for probe in self._probes) + one.budget_s)
                 max_probes = one.after_probes + self._search.max_probes
                 self._settings = dataclasses.replace(self._settings, budget_s=budget_s, max_probes=max_probes)
         self._step = decide(self._probes, self._settings, self._probe_length_s)
@@ -226,7 +226,7 @@ def explain_search(search: Search) -> str:
         text += f" The times drifted during the probes at {listed}, below the capacity: the target became slower or faster meanwhile."
     if search.added_time:
         earlier = search.added_time[-1].after_probes
-        text += f" Of its {len(search.probes)} probes, {earlier} are of the run that was continued and {len(search.probes) - earlier} of this one."
+        text += f" Of its {len(search.probes)} probes, {earlier} were sent before it was given more time, and {len(search.probes) - earlier} after that."
     if cold := dict.fromkeys(format_rate_per_s(probe.rate_per_s) for probe in search.probes if probe.cold):
         text += f" The target was still cold in probes at {', '.join(cold)}, which do not count: give a longer measure.warmup."
     return text

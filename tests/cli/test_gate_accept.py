@@ -8,7 +8,7 @@ import yaml
 from perfkit.cli.main import main
 from tests.cli.test_gate import begin, gate, scenario  # noqa: F401 - a fixture
 from tests.cli.test_gate_stored import gate as gate_stored
-from tests.cli.test_gate_stored import place, write_candidate  # noqa: F401 - a fixture
+from tests.cli.test_gate_stored import place, stored, write_candidate  # noqa: F401 - fixtures
 from tests.simulated_pairs import make_pairs
 
 FILE = "perfkit-accepted.yaml"

@@ -7,7 +7,18 @@ import statistics
 import numpy as np
 import pytest
 
-from perfkit.gate.paired import EARLY_PART, MetricBounds, Rule, decide, holm, improvement_p, look, minimum_detectable_effect, rule_for
+from perfkit.gate.paired import (
+    EARLY_PART,
+    MetricBounds,
+    Rule,
+    decide,
+    fewest_pairs,
+    holm,
+    improvement_p,
+    look,
+    minimum_detectable_effect,
+    rule_for,
+)
 
 BOUNDS = [*(MetricBounds.of_ratio(0.01, margin) for margin in (0.05, 0.05, 0.05, 0.10)), MetricBounds(0.001, 0.001, is_error_rate=True)]
 
@@ -50,6 +61,14 @@ def test_a_gate_has_three_full_looks_unless_its_pairs_are_few_and_shares_its_err
     assert rule.early_part == EARLY_PART * (1 if len(looks) == 3 else 1 / 4)
     assert sum(rule.time_alpha(count) + rule.error_rate_alpha(count) for count in rule.all_looks) == pytest.approx(0.01 - rule.early_part)
     assert sum(rule.pass_alpha(count) for count in rule.all_looks) == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("metrics", range(1, 100))
+def test_there_is_a_rule_for_the_fewest_pairs_and_none_for_fewer(metrics):
+    fewest = fewest_pairs(metrics)
+    assert rule_for(metrics, fewest).looks[-1] == fewest
+    with pytest.raises(ValueError, match=f"need at least {fewest} pairs"):
+        rule_for(metrics, fewest - 1)
 
 
 @pytest.mark.parametrize(("metrics", "first"), [(1, 5), (4, 5), (5, 6), (16, 6), (17, 7), (64, 7)])

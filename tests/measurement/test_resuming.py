@@ -4,6 +4,7 @@ import asyncio
 import json
 import pathlib
 import shutil
+import threading
 import types
 
 import numpy as np
@@ -18,6 +19,7 @@ from perfkit.result.file import read_result
 from perfkit.result.interval_log import check_log, read_window_starts
 from perfkit.result.telemetry_file import read_telemetry
 from perfkit.scenario.file import read_cases, read_scenario
+from tests.json_server import serving, v2_handler
 from tests.undisturbed import undisturbed
 
 PLAIN = {
@@ -212,6 +214,31 @@ def test_requests_that_have_changed_are_refused(killed, tmp_path):
     assert len(measure(scenario, out, resume=True).points) == 4
 
 
+def test_a_continuation_that_does_not_reach_the_target_can_be_continued(tmp_path):
+    is_down = threading.Event()
+
+    def on_inference(_):
+        if is_down.is_set():
+            raise ConnectionError
+
+    interruption = Interruption()
+
+    class Interrupting(RunObserver):
+        def point_finished(self, point):
+            interruption.interrupt()
+
+    with serving(v2_handler(on_inference)) as port:
+        target = {"model": "m", "url": f"http://127.0.0.1:{port}"}
+        measured = {"load": {"closed": {"concurrency": [1, 2]}}, "measure": {"warmup": "0s", "requests": 5, "repetitions": 1}}
+        path = write(tmp_path, {"target": target, "telemetry": False, **measured})
+        assert measure(path, tmp_path / "out", Interrupting(), interruption).status == "interrupted"
+        is_down.set()
+        assert measure(path, tmp_path / "out", resume=True).status == "incomplete"
+        is_down.clear()
+        result = measure(path, tmp_path / "out", resume=True)
+    assert (result.status, len(result.points), len(result.resumptions)) == ("complete", 2, 1)
+
+
 def test_interleaved_scenarios_continue_in_the_order_in_which_they_would_have_been_measured(tmp_path):
     document = {**PLAIN, "telemetry": False, "sweep": {"choices": {"a": {}, "b": {"workload.encoding": "json"}}}}
     path = write(tmp_path, document)
@@ -269,7 +296,7 @@ def test_more_time_continues_a_search_that_had_ended_undecided(tmp_path):
     third = measure(scenario, killed, resume=True)
     assert third.search.added_time == second.search.added_time
     assert [one.rate_per_s for one in third.search.probes] == [one.rate_per_s for one in second.search.probes]
-    with pytest.raises(ResultError, match=r"no search that more time could continue: the search in .* is decided"):
+    with pytest.raises(ResultError, match=r"no search that more time could continue: there is none, or it has ended with an answer"):
         measure(scenario, out, resume=True, added_ns=10**9)
     other = write(tmp_path, {**SEARCH, "load": {"search": {**load, "slo": {"p50": "9s"}}}})
     with pytest.raises(ResultError, match=r"is of another scenario, which differs in load\.search\.slo"):

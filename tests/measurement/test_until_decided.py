@@ -1,6 +1,7 @@
 """Load points whose SLO verdict is open are measured again, up to eight times as often."""
 
 import asyncio
+import shutil
 import time
 
 import numpy as np
@@ -74,25 +75,53 @@ def test_the_error_of_the_verdict_is_divided_over_the_looks(tmp_path, measure, r
     assert (len(order), verdicts) == (repetitions, ["satisfied"])
 
 
-def test_a_run_measures_again_and_says_so(tmp_path):
-    notes = list[str]()
+# every second request takes 60 ms, so that the p50 lies on both sides of its limit
+HALF_SLOW = v2_handler(lambda number: time.sleep(0.06) if number % 2 else None)
 
-    class Observer(RunObserver):
-        def note_added(self, note):
-            notes.append(note)
 
-    async def run(port):
-        target = {"model": "m", "url": f"http://127.0.0.1:{port}"}
-        measure = {"warmup": "0s", "requests": 10, "repetitions": 1, "until_decided": True}
-        loaded = scenario(
-            tmp_path, target=target, measure=measure, load={"closed": {"concurrency": 1}}, slo={"p50": "30ms"}, telemetry=False
-        )
-        return await measure_scenario(loaded, tmp_path / "out", Observer(), Interruption())
+class Observer(RunObserver):
+    """Keeps the notes, and a copy of the folder after the third load point, as a kill at this instant would leave it."""
 
-    # every second request takes 60 ms, so that the p50 lies on both sides of its limit
-    with undisturbed(), serving(v2_handler(lambda number: time.sleep(0.06) if number % 2 else None)) as port:
-        measured = asyncio.run(run(port))
-    assert len(measured.result.points) == 8
-    assert [one for one in notes if "verdict" in one] == [
-        f"The SLO's verdict is still open: {number} more measurement{'s' * (number > 1)}." for number in (1, 2, 4)
-    ]
+    def __init__(self, folder):
+        self.folder, self.notes, self.measured = folder, [], 0
+
+    def note_added(self, note):
+        self.notes.append(note)
+
+    def point_finished(self, point):
+        self.measured += 1
+        if self.measured == 3 and not (self.folder / "killed.partial").exists():
+            shutil.copytree(self.folder / "out.partial", self.folder / "killed.partial")
+
+
+def run(folder, port, observer, out="out", **sections):
+    document = {
+        "target": {"model": "m", "url": f"http://127.0.0.1:{port}"},
+        "measure": {"warmup": "0s", "requests": 10, "repetitions": 1, "until_decided": True},
+        "load": {"closed": {"concurrency": 1}},
+        "slo": {"p50": "30ms"},
+        "telemetry": False,
+        **sections,
+    }
+    how = {"resume": out != "out"}
+    with undisturbed():
+        return asyncio.run(measure_scenario(scenario(folder, **document), folder / out, observer, Interruption(), **how)).result
+
+
+def test_a_run_measures_again_and_says_so_also_after_it_was_killed(tmp_path):
+    observer, later = Observer(tmp_path), Observer(tmp_path)
+    with serving(HALF_SLOW) as port:
+        whole = run(tmp_path, port, observer)
+        resumed = run(tmp_path, port, later, "killed")
+    notes = [f"The SLO's verdict is still open: {number} more measurement{'s' * (number > 1)}." for number in (1, 2, 4)]
+    assert [one for one in observer.notes if "verdict" in one] == notes
+    assert [one for one in later.notes if "verdict" in one] == notes[2:]
+    assert [one.repetition for one in whole.points] == [one.repetition for one in resumed.points] == [*range(8)]
+    assert later.measured == 5
+
+
+def test_a_mix_is_measured_again_as_a_whole(tmp_path):
+    workloads = [{"name": name, "weight": 1, "model": "m"} for name in "ab"]
+    with serving(HALF_SLOW) as port:
+        result = run(tmp_path, port, RunObserver(), target={"url": f"http://127.0.0.1:{port}"}, workloads=workloads)
+    assert {name: sum(one.workload == name for one in result.points) for name in (None, "a", "b")} == {None: 8, "a": 8, "b": 8}

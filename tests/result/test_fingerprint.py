@@ -68,6 +68,7 @@ MAY_DIFFER = [
     ("scenario.target.headers", {"authorization": "<redacted>"}),
     ("scenario.workload.seed", 7),
     ("scenario.measure.repetitions", 10),
+    ("scenario.measure.until_decided", True),
     ("scenario.slo", {"p99": "50ms"}),
     ("scenario.gate", {"metrics": ["p99"]}),
     ("scenario.server.synthetic", "service=constant:6ms"),

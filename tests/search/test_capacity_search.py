@@ -148,7 +148,7 @@ def test_more_time_continues_a_search_after_its_probes(searched):
     assert (len(continued.probes), len(recorded)) == (5, 1)
     assert continued.probes[:4] == first.probes
     assert (continued.budget_s, continued.added_time) == (69.0, tuple(added))
-    assert "Of its 5 probes, 4 are of the run that was continued and 1 of this one." in continued.reason
+    assert "Of its 5 probes, 4 were sent before it was given more time, and 1 after that." in continued.reason
     again, _ = limited(before=before, added=[*added, AddedTime(after_probes=5, budget_s=60.0)])
     assert len(again.probes) > 5
     assert again.probes[:5] == continued.probes
