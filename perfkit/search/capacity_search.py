@@ -281,9 +281,7 @@ def _describe_missing_time(search: Search) -> str:
     """Why the search was too short, and the time that it would take."""
     needed_s, budget_s = search.needed_s or 0.0, search.budget_s or 0.0
     needed, given = (format_duration_ns(round(seconds * NS_PER_S)) for seconds in (needed_s, budget_s))
-    time = (
-        f"The search would take about {needed}, and its budget is {given}: continue it by --resume --budget {write_minutes(search.more_s)}"
-    )
+    time = f"The search would take about {needed}, and its budget is {given}: unless it is part of a sweep, it goes on with --resume --budget {write_minutes(search.more_s)}"
     if _is_narrow(search):
         return f"The interval is narrow enough, but no probe has confirmed its lower end yet. {time}.{_describe_invalid_probes(search)}"
     wider = ""

@@ -127,10 +127,10 @@ def test_a_search_that_was_too_short_says_how_long_it_would_take(too_short):
     assert found.stopped_because == "too_short"
     assert found.needed_s > found.budget_s == 90.0
     assert "The search would take about " in found.reason
-    assert "its budget is 90.0 s: continue it by --resume --budget 80s, or limit" in found.reason
+    assert "its budget is 90.0 s: unless it is part of a sweep, it goes on with --resume --budget 80s, or limit" in found.reason
     reason = explain_search(found.model_copy(update={"needed_if_wider_s": 120.0, "precision": 0.05}))
     assert (
-        "continue it by --resume --budget 80s, accept ±10% (load.search.precision), which would take about 120 s, or limit a lower percentile."
+        "unless it is part of a sweep, it goes on with --resume --budget 80s, accept ±10% (load.search.precision), which would take about 120 s, or limit a lower percentile."
         in reason
     )
 
