@@ -168,7 +168,7 @@ async def _run_gate(request: GateRequest, folder: GateFolder, context: GateConte
     if (settings := folder.manifest.settings) is None:
         begin_ns = clock.now_ns()
         try:
-            trial = await run_trial(request.arms, context, request.choice, request.inputs)
+            trial = await run_trial(request.arms, context, request.choice, request.inputs, looks_early=request.looks_early)
         except TrialError as error:
             return _verdict(request, folder, Decision("invalid", (error.fault.reason,), fault=error.fault), ())
         differences = arm_differences(trial.results, may_differ=False)

@@ -219,12 +219,12 @@ def detectable_effect(noise: MetricNoise, metric: Metric, rule: Rule, metrics: i
     return math.inf if difference is None else math.expm1(difference)
 
 
-def describe_schedule(trial: Sequence[TrialMetric], timing: Timing, pairs: int | None) -> Iterator[str]:
+def describe_schedule(trial: Sequence[TrialMetric], timing: Timing, pairs: int | None, *, looks_early: bool = True) -> Iterator[str]:
     """Sentences: how long the gate takes, why its windows are as long as they are, and what that costs."""
     cost, window_s, rule = RunCost(timing.run_overhead_s, timing.load_points), timing.window_s, rule_for(len(trial), pairs)
     if window_s is None:
         return
-    counts = rule.all_looks[0], rule.looks[-1]
+    counts = (rule.all_looks if looks_early else rule.looks)[0], rule.looks[-1]
     first, last = (write_minutes(2 * count * cost.seconds(window_s)) for count in counts)
     yield f"windows of {window_s:g} s; the gate takes about {first if first == last else f'{first} to {last}'} ({counts[0]} to {counts[1]} pairs)"
     metrics = {one.metric.name: one.metric for one in trial}

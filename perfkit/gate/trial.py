@@ -47,19 +47,24 @@ def given_window_ns(scenario: Scenario) -> int | None:
     return scenario.measure.duration_ns or (_REPLAY_WINDOW_NS if isinstance(scenario.load, ReplayLoadSpec) else None)
 
 
-async def run_trial(arms: Mapping[ArmName, Arm], context: GateContext, choice: MetricChoice, inputs: GateInputs) -> Trial:
-    """Measure both arms as the pairs will, in short windows; `choice` says which metrics count.
+async def run_trial(
+    arms: Mapping[ArmName, Arm], context: GateContext, choice: MetricChoice, inputs: GateInputs, *, looks_early: bool = True
+) -> Trial:
+    """Measure both arms as the pairs will, in short windows; `choice` says which metrics count, `looks_early` whether there are early looks.
 
     With `warmup: auto` each arm's warm-up is detected, and the longer one is used in every run, since warm-ups of different lengths
     would favour one arm. Unless the scenario gives the window, two processes of each arm are measured twice each, from which follow
     the noise between restarts and that within a run. Raises TrialError if the load generator cannot keep up or the target stays
     cold, and UsageError if windows or time are too short.
     """
-    return await _TrialRun(arms, context, choice, inputs).run()
+    return await _TrialRun(arms, context, choice, inputs, looks_early=looks_early).run()
 
 
 class _TrialRun:
-    def __init__(self, arms: Mapping[ArmName, Arm], context: GateContext, choice: MetricChoice, inputs: GateInputs) -> None:
+    def __init__(
+        self, arms: Mapping[ArmName, Arm], context: GateContext, choice: MetricChoice, inputs: GateInputs, *, looks_early: bool
+    ) -> None:
+        self._looks_early = looks_early
         self._arms, self._context, self._choice, self._inputs, self._message = arms, context, choice, inputs, context.observer.message
         self._scenario = context.loaded.scenario
         self._is_standard = self._scenario.gate is not None and self._scenario.gate.profile == "standard"
@@ -188,7 +193,7 @@ class _TrialRun:
         )
         metrics = self._trial_metrics()
         schedule, timing = make_schedule(metrics, request, cost)
-        for sentence in describe_schedule(metrics, timing, schedule.pairs):
+        for sentence in describe_schedule(metrics, timing, schedule.pairs, looks_early=self._looks_early):
             self._message(sentence)
         return schedule.pairs, timing
 

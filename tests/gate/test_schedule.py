@@ -204,6 +204,8 @@ def test_the_length_of_a_gate_and_the_price_of_its_windows_are_told():
     assert first == "windows of 5 s; the gate takes about 3m to 9m (5 to 20 pairs)"
     assert second.startswith("noise of p99, the noisiest metric, by the trial: ")
     assert ", with windows of 20 s " in second
+    full_looks_alone, _ = describe_schedule(trial, timing, schedule.pairs, looks_early=False)
+    assert full_looks_alone.endswith(" (12 to 20 pairs)")
 
 
 @pytest.mark.parametrize("pairs", [10, 15, 40])
