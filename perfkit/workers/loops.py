@@ -145,10 +145,16 @@ async def stop_on_errors(loop: Loop, recorder: Recorder | MixRecorder, clock: Cl
     """Stops a loop when more than that share of its requests has failed, of 20 or more."""
     while max_error_rate is not None and not loop.ending.stopped_ns:
         await clock.sleep_until_ns(clock.now_ns() + _CHECK_EVERY_NS)
-        replies = recorder.replies
-        if replies >= _MIN_REPLIES and recorder.failed > max_error_rate * replies:
-            rate = f"{recorder.failed / replies:.0%} of {replies:,} requests failed"
-            loop.stop(f"{rate}, above measure.abort_error_rate: {max_error_rate:.0%}", StopCause.TOO_MANY_ERRORS)
+        if reason := too_many_errors(recorder, max_error_rate):
+            loop.stop(reason, StopCause.TOO_MANY_ERRORS)
+
+
+def too_many_errors(recorder: Recorder | MixRecorder, max_error_rate: float | None) -> str:
+    """That more than this share of the requests so far has failed, of 20 or more; otherwise empty."""
+    replies, failed = recorder.replies, recorder.failed
+    if max_error_rate is None or replies < _MIN_REPLIES or failed <= max_error_rate * replies:
+        return ""
+    return f"{failed / replies:.0%} of {replies:,} requests failed, above measure.abort_error_rate: {max_error_rate:.0%}"
 
 
 async def stop_on_overload(

@@ -11,7 +11,7 @@ from perfkit.clock import Clock
 from perfkit.errors import ProtocolError
 from perfkit.load.arrivals import Instants, first_chunk_ready, worker_arrivals
 from perfkit.load.load_plan import ClosedPlan, LoadPlan, OpenPlan
-from perfkit.load.loop import Ending, Loop, LoopGroup, Phases, Stoppable, run_with_side_tasks
+from perfkit.load.loop import Ending, Loop, LoopGroup, Phases, StopCause, Stoppable, run_with_side_tasks
 from perfkit.load.open_loop import make_pacer
 from perfkit.load.sequence_requests import SequenceRequests
 from perfkit.machine.readings import BusyMeter, BusyShares
@@ -27,7 +27,7 @@ from perfkit.transport.base import ConnectionCounts, Prepared, Reply, Sender, Tr
 from perfkit.transport.resolution import with_peers
 from perfkit.units import NS_PER_S
 from perfkit.workers.answer_check import AnswerCheck
-from perfkit.workers.loops import make_loop, prepare_requests, send_pieces, stop_on_errors, stop_on_overload
+from perfkit.workers.loops import make_loop, prepare_requests, send_pieces, stop_on_errors, stop_on_overload, too_many_errors
 from perfkit.workers.messages import Piece, WorkerSpec, WorkloadSpec
 from perfkit.workers.mix import MixedSender, MixRecorder, RoutedRequest, choices_of_worker, workload_choices
 from perfkit.workers.point_recording import PointRecording, WorkloadRecording
@@ -194,6 +194,10 @@ async def run_workloads(
             *(stop_on_errors(one.loop, one.recorder, clock, spec.abort_error_rate) for one in sendings),
             *(stop_on_overload(one.loop, one.recorder, phases, clock, one.load, spec.overload_abort_after_ns) for one in sendings),
         )
+        if ending.cause is None:  # those since the last check, too
+            for one in sendings:
+                if reason := too_many_errors(one.recorder, spec.abort_error_rate):
+                    ending = dataclasses.replace(ending, reason=reason, cause=StopCause.TOO_MANY_ERRORS)
         end_ns = None if phases.window_end_ns is None else min(ending.stopped_ns, phases.window_end_ns)
         recordings = [recorder.finish(end_ns) for recorder in recorders]
         found = stops.finish()

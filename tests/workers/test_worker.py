@@ -138,6 +138,9 @@ def test_a_point_whose_requests_fail_is_ended_where_a_limit_is_set():
     assert (point.ending.cause, point.ending.reason, window.length_ns) == (None, "", 10 * S)
     point, _, _ = run(lambda _: (S, Outcome.REJECTED), abort_error_rate=0.1, load=ClosedPlan(1, 0))
     assert point.ending.cause is not StopCause.TOO_MANY_ERRORS, "eleven failed, and twenty are looked at"
+    requests = {"warmup_ns": 0, "window_ns": None, "requests": 40}
+    point, _, _ = run(lambda _: (MS, Outcome.REJECTED), abort_error_rate=0.1, **requests)
+    assert point.ending.reason == "100% of 40 requests failed, above measure.abort_error_rate: 10%", "all answered in 10 ms"
 
 
 def test_little_s_law_holds_in_a_closed_loop():
