@@ -26,7 +26,8 @@ class Shell:
 
     def __init__(self, folder: pathlib.Path, environment: Mapping[str, str], prefix: Sequence[str] = ()) -> None:
         self._mark = secrets.token_hex(8)
-        command = [*prefix, "bash", "--noprofile", "--norc"]
+        # its jobs would go on ignoring an interrupt that this process ignores, as one in the background does
+        command = [*prefix, "env", "--default-signal=INT", "bash", "--noprofile", "--norc"]
         pipe, joined = subprocess.PIPE, subprocess.STDOUT
         self._process = subprocess.Popen(
             command,

@@ -246,7 +246,7 @@ def test_a_stored_gate_that_cannot_read_its_results_says_so_in_every_output(perf
 
 
 def test_a_bug_is_told_in_every_output(perfkit, tmp_path, arguments, serve, environ, monkeypatch):
-    async def fail(*_):
+    async def fail(*_, **__):
         raise ZeroDivisionError("division by zero")
 
     monkeypatch.setattr("perfkit.gate.paired_gate.run_trial", fail)
