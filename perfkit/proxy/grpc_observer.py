@@ -196,4 +196,5 @@ class GrpcObserver(Observer):
         if call is not None:
             if len(self._calls) >= _MOST_OPEN_CALLS:
                 self._end_call(next(iter(self._calls)))
+            self._end_call(stream_id)  # a broken client begins a call again
             self._calls[stream_id] = _Call(call, "" if encoding == "identity" else encoding, arrival_ns)

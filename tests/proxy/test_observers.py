@@ -223,6 +223,16 @@ def test_over_grpc_bytes_of_a_message_may_be_missing_and_no_others():
         seen.observer.skip(1)
 
 
+def test_a_call_that_begins_again_on_its_stream_holds_nothing_of_the_first():
+    seen, peer = Seen(GrpcObserver), Grpc()
+    peer.start(1)
+    peer.client.send_data(1, b"\0" + (1000).to_bytes(4) + b"x" * 39)
+    block = peer.client.encoder.encode([(":path", "/inference.GRPCInferenceService/ModelInfer")])
+    seen.send(peer.taken() + len(block).to_bytes(3) + b"\x01\x04" + (1).to_bytes(4) + block)
+    seen.observer.close()
+    assert (seen.requests, seen.memory.used_bytes) == ([], 0)
+
+
 @pytest.mark.parametrize("step", [None, 1, 10])
 def test_padding_is_no_part_of_a_message(step):
     seen, peer = Seen(GrpcObserver), Grpc()
