@@ -131,7 +131,7 @@ def add_resume(parser: argparse.ArgumentParser, of: str = "load points that an i
 
 def add_budget(parser: argparse.ArgumentParser) -> None:
     """Adds --budget, the time that a search is given in addition."""
-    text = "with --resume: give the search in --out, finished undecided or not, so much more time, such as 10m, and as many more probes"
+    text = "with --resume: give the search in --out, interrupted or ended undecided, at least this much more time, such as 10m, and load.search.max_probes more probes"
     parser.add_argument("--budget", type=positive_duration_ns, metavar="TIME", help=text)
 
 

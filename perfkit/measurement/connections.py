@@ -19,10 +19,10 @@ from perfkit.workers.local import WORKER_FILES
 _STATISTICS_TIMEOUT_NS = 5 * NS_PER_S
 LEAST_CONNECTIONS = 4
 """Those of an open loop."""
-# measured, with some to spare: reading and writing files, and starting a process; before that, the pipes of children that are still to start
+# measured, and rounded up: for files that are read and written and a process that is started; and for the pipes of children not started yet
 _DRIVER_FILES, _FILES_OF_CHILDREN_TO_START = 8, 8
 _FILES_PER_WORKER = 3
-# the interpreter, the event loop, libraries, listening sockets; measured, with some to spare
+# of interpreter, event loop, libraries and listening sockets; measured, and rounded up
 _SERVER_FILES = 28
 
 

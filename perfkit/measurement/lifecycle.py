@@ -283,7 +283,7 @@ async def _execute(
 
 
 def _describe_environments(runs: Sequence[ScenarioRun]) -> bool:
-    """Describes where the load of each run comes from; returns whether any has load points left to measure."""
+    """Adds the load generator to each run's environment; returns whether any run has load points left to measure."""
     for run in runs:
         with run.ending():
             if run.is_active:

@@ -68,12 +68,12 @@ class SearchProbe(Part):
 
 
 class AddedTime(Part):
-    """More time that an undecided search was given after it had ended."""
+    """More time that an undecided or interrupted search was given."""
 
     after_probes: int
     """The number of its probes until then."""
     budget_s: float
-    """The time that its further probes may take."""
+    """The time that its further probes may take; more if the search had more left."""
 
 
 class Search(Part):

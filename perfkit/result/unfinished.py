@@ -21,8 +21,8 @@ _HEADER_BYTES = 1000
 def find_unfinished(folder: pathlib.Path, scenario: Mapping[str, Any], *, adds_time: bool = False) -> UnfinishedResult | Result | str:
     """What a run of a scenario into a folder can continue: the newest of `<folder>.partial`, `<folder>.partial-2`… and the folder itself.
 
-    It is the result itself if that is complete, unless it is a search that ended undecided and `adds_time`; and a sentence if there is
-    nothing to continue. Raises ResultError if the newest cannot be read, or is of another scenario.
+    Returns the result itself if it is complete, and a sentence if there is nothing to continue. With `adds_time` a search that has ended
+    undecided can be continued, too. Raises ResultError if the newest cannot be read, or is of another scenario.
     """
     found = [one for one in _candidates(folder) if (one / RESULT_FILE).is_file()]
     if not found:

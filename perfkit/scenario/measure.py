@@ -37,7 +37,7 @@ class Measure(Section):
     """How often each load point is measured."""
     until_decided: bool = False
     """Whether load points whose SLO verdict is open are measured again: twice, four times and at most eight times as often. The error of the
-    verdicts is divided over these looks. The default with `perfkit run URL --slo` is true."""
+    verdicts is divided over these looks. The default with `perfkit run URL --slo` is true, except in a sweep."""
     abort_error_rate: Share | None = None
     """The run ends if a larger share of a load point's requests fails, judged from 20 requests on."""
     workers: Literal["auto"] | Count = "auto"

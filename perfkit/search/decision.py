@@ -159,9 +159,9 @@ def _next_step(probes: Sequence[Probe], settings: SearchSettings) -> NextProbe |
 
 
 def _place(fit: Crossing, refined: int) -> float:
-    """On the side on which the interval is wider, because there the probes tell less; if both are alike, on either in turn.
+    """Where the next probe goes: on the wider side of the interval, about which less is known; on both sides in turn if they are alike.
 
-    Near and far in turn, because the curve's range may leave out far ones, which then change nothing.
+    Its distance from the crossing alternates, because a probe far away may lie outside the range that the curve is fitted to.
     """
     below, above = 1 - fit.low_per_s / fit.rate_per_s, fit.high_per_s / fit.rate_per_s - 1
     if max(below, above) <= _ALIKE * min(below, above):

@@ -21,9 +21,9 @@ def are_alike(values: Array, ratio: float) -> np.ndarray:
 
 
 def alike_limits(values: Array, ratio: float) -> tuple[Array, Array]:
-    """The lower and the upper limit of the shift by which `are_alike` holds for the values minus less than it, and in mirror image.
+    """Confidence limits of the shift of the values: those shifts that a test by `are_alike` does not reject, on either side.
 
-    They are the smallest and the largest value, each extended by the range of the values divided by `ratio` - 1.
+    They are the smallest value less the range of the values ÷ (`ratio` - 1), and the largest value plus as much.
     """
     low, high = values.min(axis=-1), values.max(axis=-1)
     reach = (high - low) / (ratio - 1)

@@ -265,10 +265,3 @@ class SamplerProcess:
                 child.kill()
             elif self._idle is None:
                 child.close_stdin()
-
-
-@contextlib.asynccontextmanager
-async def sampler_process(*, is_wanted: bool = True, max_silence_s: int = _MAX_SILENCE_S) -> AsyncIterator[TelemetryClient]:
-    """A sampler process for one run; see `SamplerProcess.run`."""
-    async with SamplerProcess(max_silence_s) as process, process.run(is_wanted=is_wanted) as client:
-        yield client

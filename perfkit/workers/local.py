@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from perfkit.workers.messages import WorkerSpec
 
 WORKER_FILES = 22
-"""The files that a worker process has open besides its connections: interpreter, event loop, libraries; measured, with some to spare."""
+"""The files that a worker process has open besides its connections: interpreter, event loop, libraries; measured, and rounded up."""
 ENDS_WITHIN_S = 5
 
 
@@ -82,7 +82,7 @@ class LocalWorkers:
         await self._ending.aclose()
 
     def close(self) -> None:
-        """Has all workers end, without waiting for them; leaving the context waits."""
+        """Closes the stdin of all workers, which ends them; leaving the context waits for that."""
         end_started_ahead(WORKER)
         for child in self._running:
             child.close_stdin()

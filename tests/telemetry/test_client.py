@@ -18,7 +18,7 @@ from perfkit.errors import UsageError
 from perfkit.recorder.recent import LiveFigures
 from perfkit.spans.formats import read_json
 from perfkit.spans.server_times import server_times
-from perfkit.telemetry.client import SamplerProcess, ScreenQueue, TelemetryClient, sampler_process
+from perfkit.telemetry.client import SamplerProcess, ScreenQueue, TelemetryClient
 from perfkit.telemetry.messages import (
     LiveMetric,
     MetricsPageConfig,
@@ -40,7 +40,7 @@ PROCESS = "perfkit.telemetry.sampler_process"
 
 @contextlib.asynccontextmanager
 async def open_telemetry(config, **options):
-    async with sampler_process(**options) as client:
+    async with SamplerProcess(**options) as process, process.run() as client:
         await client.configure(config)
         yield client
 
@@ -253,7 +253,7 @@ def test_a_process_stays_for_the_next_run_unless_one_failed():
 
 def test_a_failure_before_the_samplers_start_does_not_wait_for_the_process():
     async def go():
-        async with sampler_process():
+        async with SamplerProcess() as process, process.run():
             (child,) = children_running(PROCESS)
             child.suspend()  # as one that imports its libraries for long
             raise LookupError("no such model")
@@ -265,7 +265,7 @@ def test_a_failure_before_the_samplers_start_does_not_wait_for_the_process():
 
 def test_without_telemetry_there_is_no_process():
     async def go():
-        async with sampler_process(is_wanted=False) as client:
+        async with SamplerProcess() as process, process.run(is_wanted=False) as client:
             client.follow([1])
             return (await client.window(0, 1)).samplers, client.notes, children_running(PROCESS)
 

@@ -7,7 +7,7 @@ import re
 
 import aiohttp
 
-from perfkit.telemetry.client import sampler_process
+from perfkit.telemetry.client import SamplerProcess
 from perfkit.telemetry.messages import SpanCounts, SpansConfig, TelemetryConfig
 from tests.spans.bodies import HTTP_SPANS, TRACE, body
 
@@ -29,7 +29,7 @@ def flooded(bodies, **headers):
     """The counts after these bodies, how much the peak of the process's memory grew, and whether a trace is joined afterwards."""
 
     async def go():
-        async with sampler_process() as client:
+        async with SamplerProcess() as process, process.run() as client:
             await client.configure(TelemetryConfig(spans=SpansConfig("127.0.0.1", 0, TRACE[:16], MOST_TRACES)))
             url, pid = f"http://127.0.0.1:{client.spans_port}/v1/traces", client._child.pid
             async with aiohttp.ClientSession(headers={"Content-Type": "application/json"}) as session:
