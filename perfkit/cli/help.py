@@ -1,4 +1,4 @@
-"""`perfkit help`: prints a command's options or a topic of the documentation."""
+"""`perfkit help`: prints a command's options, a topic of the documentation, or what it says about some words."""
 
 import argparse
 import io
@@ -10,6 +10,7 @@ import sys
 
 import perfkit
 from perfkit.cli.exit_code import ExitCode
+from perfkit.cli.help_search import search_topics
 from perfkit.errors import UsageError, suggestion
 from perfkit.text import write_styled
 
@@ -24,47 +25,61 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
     parser.add_argument(
         "topic",
-        nargs="?",
+        nargs="*",
         metavar="TOPIC",
-        help="a topic, a command, the code of a warning or a key of a scenario; default: the list of topics",
+        help="a topic, a command, the code of a warning, a key of a scenario, or words to look for; default: the list of topics",
     )
     parser.set_defaults(execute=_execute)
 
 
 def _execute(options: argparse.Namespace) -> ExitCode:
     topics = help_topics()
-    if options.topic is None:
+    if not options.topic:
         print("perfkit help TOPIC prints one of these:\n")
         width = max(map(len, topics))
         for topic, text in topics.items():
             print(f"  {topic.ljust(width)}  {text.lstrip('# ').partition(chr(10))[0]}")
         print("\nperfkit help COMMAND prints the options of a command; perfkit --help lists the commands.")
         print("perfkit help CODE explains a warning, such as late_starts; perfkit help KEY a key of a scenario, such as measure.workers.")
-        return ExitCode.DONE
-    if options.topic in topics:
-        _print(topics[options.topic])
+        print("perfkit help WORD looks for any other word, such as tls, or an exit code, in all of them.")
         return ExitCode.DONE
     from perfkit.cli.main import COMMANDS, main
     from perfkit.report.warning_texts import warning_texts
 
-    warnings = warning_texts()
-    if options.topic in warnings:
-        _print(warnings[options.topic].section)
+    words: list[str] = options.topic
+    asked = " ".join(words)
+    warnings, keys = warning_texts(), scenario_keys(topics["scenario-keys"])
+    for texts in (topics, {code: text.section for code, text in warnings.items()}):
+        if asked in texts:
+            _print(texts[asked])
+            return ExitCode.DONE
+    if asked in COMMANDS:
+        return ExitCode(main([asked, "--help"]))
+    if asked in keys:
+        _print(keys[asked])
         return ExitCode.DONE
-    if options.topic in COMMANDS:
-        return ExitCode(main([options.topic, "--help"]))
-    keys = scenario_keys(topics["scenario-keys"])
-    if options.topic in keys:
-        _print(keys[options.topic])
-        return ExitCode.DONE
-    known = [*topics, *COMMANDS, *warnings, *keys]
-    raise UsageError(f"no help on {options.topic}{suggestion(options.topic, known)}; perfkit help lists the topics")
+    found = search_topics({path.stem: topics[path.stem] for path in _pages()}, words)
+    if not found.passages:
+        known = [*topics, *COMMANDS, *warnings, *keys]
+        raise UsageError(f"no help on {asked}{suggestion(asked, known)}; perfkit help lists the topics")
+    for passage in found.passages:
+        _print(f"### {passage.topic}: {passage.heading}\n\n{passage.text}\n")
+        print()
+    also = ", ".join(f"{topic} ({count})" for topic, count in found.others.items())
+    print(f"{f'Also in {also}; ' * bool(also)}perfkit help TOPIC prints a whole page.")
+    return ExitCode.DONE
 
 
 def help_topics() -> dict[str, str]:
     """The Markdown text of each topic: a page of the documentation, by its file's name; the pages that only list others are none."""
-    pages = sorted(_FOLDER.rglob("*.md"), key=lambda path: path.stem)
-    return {path.stem: path.read_text(encoding="utf-8") for path in pages if path.stem != "index"}
+    return {path.stem: path.read_text(encoding="utf-8") for path in sorted(_pages(), key=lambda path: path.stem)}
+
+
+def _pages() -> list[pathlib.Path]:
+    """Those of the reference first, and last those for contributors."""
+    folders = ("reference", "how-to", "concepts", "tutorials", _FOLDER.name)
+    pages = [path for path in _FOLDER.rglob("*.md") if path.stem != "index"]
+    return sorted(pages, key=lambda path: (folders.index(path.parent.name), path))
 
 
 def scenario_keys(page: str) -> dict[str, str]:
