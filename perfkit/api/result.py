@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Self
 import pydantic
 
 from perfkit.errors import ResultError
+from perfkit.override import override
 from perfkit.result import model
 from perfkit.result.file import read_result
 from perfkit.result.frames import addresses_frame, histograms_frame, intervals_frame, points_frame, with_types
 from perfkit.result.telemetry_file import telemetry_frame
+from perfkit.text import safe_lines, sentence
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,6 +112,19 @@ class Result(model.Result):
             return InlineReport(page.read_text(encoding="utf-8"), height_px)
         except (OSError, UnicodeDecodeError) as error:
             raise ResultError(f"{page}: cannot be read: {error}; `perfkit report {self.folder}` draws it again") from None
+
+    @override
+    def __str__(self) -> str:
+        """What `perfkit run` prints: the summary, what needs attention, and the status unless it is complete."""
+        from perfkit.report.run import status_sentence
+        from perfkit.report.terminal import attention, fill, terminal_width
+        from perfkit.report.terminal_summary import summary_text
+
+        found = [f"{title}{sentence(text)}" for title, _, text in attention(self)]
+        rest = [fill(text, terminal_width()) for text in (*found, status_sentence(self)) if text]
+        return safe_lines("\n".join([summary_text(self).strip(), "", *rest]).strip())
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         from perfkit.report.export import result_fragment

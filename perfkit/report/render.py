@@ -99,7 +99,14 @@ def console(stream: TextIO) -> "Console":
     width = None if stream.isatty() else _WIDTH
     # Rich cannot read a size of more than 4,300 digits
     environ = {name: text for name, text in os.environ.items() if name not in ("COLUMNS", "LINES") or whole_number(text, _UNLIMITED)}
-    return Console(file=stream, highlight=False, width=width, color_system=None if "NO_COLOR" in environ else "auto", _environ=environ)
+    return Console(
+        file=stream,
+        highlight=False,
+        force_jupyter=False,
+        width=width,
+        color_system=None if "NO_COLOR" in environ else "auto",
+        _environ=environ,
+    )
 
 
 def render_markdown(page: Page) -> str:

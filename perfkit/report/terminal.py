@@ -9,7 +9,7 @@ import dataclasses
 import os
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from perfkit.digits import whole_number
@@ -38,11 +38,17 @@ _MOST_CASES = 3
 
 def print_warnings(result: Result) -> None:
     """Prints the warnings and the SLO's verdicts on stderr."""
-    _print_grouped(grouped_warnings(result.summary))
+    for title, style, text in attention(result):
+        _print(title, style, text)
+
+
+def attention(result: Result) -> Iterator[tuple[str, str, str]]:
+    """What needs attention, the warnings and the SLO's verdicts: of each the title, its style and the text."""
+    yield from map(_titled, grouped_warnings(result.summary))
     for point in result.summary:
         if point.slo is not None:
             style = {"satisfied": "green", "violated": "bold red", "inconclusive": "yellow"}[point.slo.verdict]
-            _print(f"SLO {point.slo.verdict} ", style, f"({point.title}{'' if point.valid else ', NOT VALID'}) {point.slo.reason}")
+            yield f"SLO {point.slo.verdict} ", style, f"({point.title}{'' if point.valid else ', NOT VALID'}) {point.slo.reason}"
 
 
 def print_sweep_warnings(cases: Sequence[tuple[str, Result]]) -> None:
@@ -51,7 +57,8 @@ def print_sweep_warnings(cases: Sequence[tuple[str, Result]]) -> None:
     for name, result in cases:
         for warning in grouped_warnings(result.summary):
             by_code.setdefault(warning.code, []).append((name, warning))
-    _print_grouped([_of_cases(found, len(cases)) for found in by_code.values()])
+    for found in by_code.values():
+        _print(*_titled(_of_cases(found, len(cases))))
 
 
 def _of_cases(found: Sequence[tuple[str, GroupedWarning]], cases: int) -> GroupedWarning:
@@ -113,9 +120,8 @@ def _points(points: Sequence[Point]) -> str:
     return f"{number:,} load point{'s' * (number != 1)}{f', {invalid:,} of them NOT VALID' if invalid else ''}{slo}"
 
 
-def _print_grouped(warnings: Sequence[GroupedWarning]) -> None:
-    for warning in warnings:
-        _print(f"warning {warning.code} ", "yellow", f"({warning.load_points}) {warning.sentences}")
+def _titled(warning: GroupedWarning) -> tuple[str, str, str]:
+    return f"warning {warning.code} ", "yellow", f"({warning.load_points}) {warning.sentences}"
 
 
 def _print(title: str, style: str, text: str) -> None:

@@ -24,7 +24,12 @@ _PART_COLUMNS = (
 
 
 def print_summary(result: Result) -> None:
-    """Prints on stdout the answer, then the load points or the probes of a search, and the server's times."""
+    """Prints the summary on stdout."""
+    write_styled(sys.stdout, summary_text(result))
+
+
+def summary_text(result: Result) -> str:
+    """The answer, then the load points or the probes of a search, and the server's times, as wide as the terminal."""
     width = terminal_width()
     lines = ["", *(fill(sentence(one), width) for one in answer(result)), ""]
     first = ("protocol",) if len({point.protocol for point in result.summary}) == 1 else ()
@@ -32,7 +37,7 @@ def print_summary(result: Result) -> None:
         if table.rows:
             lines.append(fitted_text(dataclasses.replace(table, note=note or table.note), width, (*first, *gives_way)))
     lines += breakdown_lines(result.summary, width, first)
-    write_styled(sys.stdout, "\n".join(lines))
+    return "\n".join(lines)
 
 
 def _tables(result: Result) -> Iterator[tuple[Table, Sequence[str], str]]:

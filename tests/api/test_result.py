@@ -14,6 +14,8 @@ from matplotlib import pyplot
 
 import perfkit
 from perfkit.errors import ResultError, UsageError
+from perfkit.report.terminal import print_warnings
+from perfkit.report.terminal_summary import print_summary
 from tests import stored_results
 
 mpl.use("agg")  # no window, also where there is a display
@@ -124,6 +126,16 @@ def test_the_percentile_plot_has_the_percentiles_of_the_document_in_milliseconds
     with pytest.raises(UsageError, match="expected one of percentiles, load, timeline, found 'pie'"):
         result.plot("pie", ax=axes)
     pyplot.close(axes.figure)
+
+
+def test_a_result_as_text_is_what_the_command_prints(result, capsys):
+    print_summary(result)
+    summary = capsys.readouterr().out.strip()
+    print_warnings(result)
+    attention = capsys.readouterr().err.split()
+    assert str(result) == repr(result)
+    assert str(result).startswith(summary)
+    assert str(result).removeprefix(summary).split()[: len(attention)] == attention
 
 
 def test_a_notebook_shows_the_table_and_the_status_without_executing_foreign_text(tmp_path):
