@@ -42,7 +42,7 @@ class InputSection(Section):
 class GeneratedInput(InputSection):
     """Values generated from the workload's seed; `omit` leaves an optional input out of the requests, and so does `NAME: omit`."""
 
-    generate: Literal["random", "zeros", "ones", "arange", "omit"]
+    generate: Literal["random", "zeros", "ones", "arange", "omit"] = "random"
     """How values are made: random, zeros, ones, arange; `omit` leaves an optional input out."""
     text: Annotated[str, Field(strict=True)] | None = None
     """Every element of an input of type BYTES; other inputs are as `generate` says."""
@@ -112,6 +112,8 @@ def _exactly_one_variant(data: object) -> object:
         return {"generate": "omit"}
     keys = [str(key) for key in data] if isinstance(data, Mapping) else []
     found = [key for key in _VARIANTS if key in keys]
+    if isinstance(data, Mapping) and not found and GeneratedInput.model_fields.keys() >= set(keys):
+        return {"generate": "random", **data}
     if len(found) != 1:
         context = {"variants": ", ".join(_VARIANTS), "found": " and ".join(found or keys) or repr(data)}
         raise PydanticCustomError("variant", "give exactly one of {variants}; found {found}", context)

@@ -32,6 +32,7 @@ workload:
     B: {file: b.npy}
     C: {value: [[1, 2.5], [true, x]], shape: [4]}
     D: {value: 5}
+    E: {shape: [8]}
   outputs: [{name: o, classes: 5}, {name: p}]
   variants: 3
 load: {closed: {concurrency: [2, 1], think_time: 250us}}
@@ -80,6 +81,7 @@ def test_every_key_is_read(read):
         "B": FileInput(file=("b.npy",)),
         "C": LiteralInput(value=[[1, 2.5], [True, "x"]], shape=(4,)),
         "D": LiteralInput(value=5),
+        "E": GeneratedInput(generate="random", shape=(8,)),
     }
     assert [(output.name, output.classes) for output in scenario.workload.outputs] == [("o", 5), ("p", 0)]
     assert (scenario.workload.seed, scenario.workload.batch_size, scenario.workload.variants) == (9, 2, 3)
