@@ -1,16 +1,15 @@
 """`perfkit init`: writes a scenario for a model of a running server, or lists the server's models."""
 
 import argparse
-import asyncio
 import json
 import pathlib
 import shlex
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.output import write_output
-from perfkit.cli.url_scenario import DEFAULT_CONCURRENCY, target_of_urls
+from perfkit.cli.url_scenario import DEFAULT_CONCURRENCY, read_from_all, target_of_urls
 from perfkit.errors import UsageError
 from perfkit.scenario.credentials import with_variables
 from perfkit.scenario.file import scenario_head, scenario_name
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from perfkit.protocol.message import IndexedModel, TensorMetadata
 
 
-_Read = TypeVar("_Read")
 _IMAGE_SIDE, _TOKENS, _OTHER = 224, 128, 16
 _COMMENT_COLUMN = 42
 
@@ -45,12 +43,12 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     if options.model == "":
         raise UsageError("-m: the model's name is empty; without -m, the server's models are listed")
     if options.model is None:
-        indexes = _read_from_all(options.urls, lambda url: read_model_index(url, MonotonicClock()))
+        indexes = read_from_all(options.urls, lambda url: read_model_index(url, MonotonicClock()))
         print(_table(next(filter(None, indexes), ()), options.urls))
         return ExitCode.DONE
     if options.out is not None and options.out.exists():
         raise UsageError(f"--out {options.out}: the file exists already: remove it, or choose another name")
-    described, *_ = _read_from_all(options.urls, lambda url: describe_model(url, options.model, MonotonicClock()))
+    described, *_ = read_from_all(options.urls, lambda url: describe_model(url, options.model, MonotonicClock()))
     command = shlex.join(["perfkit", "init", *map(redacted_url, options.urls), "-m", options.model])
     text = initial_scenario(described, {**target, "model": options.model}, command)
     if options.out is None:
@@ -59,24 +57,6 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         write_output("--out", options.out, text)
         print(f"{options.out}: written; to measure it: perfkit run {shlex.quote(str(options.out))}")
     return ExitCode.DONE
-
-
-def _read_from_all(urls: Sequence[str], read: Callable[[str], Awaitable[_Read]]) -> list[_Read]:
-    """What is read from each URL at the same time; raises TargetError with a line for each URL that does not answer."""
-    import uvloop
-
-    from perfkit.errors import TargetError
-
-    async def read_all() -> list[_Read | BaseException]:
-        return await asyncio.gather(*map(read, urls), return_exceptions=True)
-
-    found = uvloop.run(read_all())
-    if failed := [one for one in found if isinstance(one, TargetError)]:
-        raise TargetError("\n".join(map(str, failed)))
-    for one in found:
-        if isinstance(one, BaseException):
-            raise one
-    return [one for one in found if not isinstance(one, BaseException)]
 
 
 def _table(index: "Sequence[IndexedModel]", urls: Sequence[str]) -> str:

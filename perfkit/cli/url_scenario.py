@@ -1,11 +1,12 @@
 """The scenario of `perfkit run`: a file, the name of a shipped scenario, or a server's URLs with options."""
 
 import argparse
+import asyncio
 import math
 import pathlib
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from perfkit.cli.options import add_settings, whole_number
 from perfkit.errors import UsageError
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from perfkit.scenario.file import ScenarioSource
     from perfkit.scenario.origins import Origins
 
+_Read = TypeVar("_Read")
 DEFAULT_CONCURRENCY, DEFAULT_DURATION, DEFAULT_REPETITIONS = (1, 4, 16), "3s", 3
 """Without a scenario: enough to see where throughput levels off and latency rises, in under a minute per protocol."""
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|(unix|grpc\+unix|http\+unix):")
@@ -42,7 +44,7 @@ def add_scenario_or_url_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(takes_words="scenario")  # URLs may also follow options
     add_settings(parser)
     group = parser.add_argument_group("with a URL", "These options stand for a scenario file, which --print-scenario prints.")
-    group.add_argument("-m", "--model", metavar="NAME", help="the model")
+    group.add_argument("-m", "--model", metavar="NAME", help="the model; may be left out where the server has one alone")
     load = group.add_mutually_exclusive_group()
     default = ",".join(map(str, DEFAULT_CONCURRENCY))
     closed_help = f"requests in flight, each number a load point; default: {default}"
@@ -96,10 +98,11 @@ def _source_of_urls(urls: list[str], options: argparse.Namespace) -> "ScenarioSo
     from perfkit.scenario.file import ScenarioSource, scenario_name
     from perfkit.target.address import redacted_url
 
-    if not options.model:
+    if options.model == "" or (options.model is None and options.print_scenario):
         raise UsageError(f"-m MODEL is missing; to list the server's models: perfkit init {redacted_url(urls[0])}")
-    target = {**target_of_urls(urls, options.protocols), "model": options.model}
-    document: dict[str, Any] = {"name": scenario_name(options.model), "target": target}
+    target = target_of_urls(urls, options.protocols)
+    target["model"] = model = options.model or _only_model(urls)
+    document: dict[str, Any] = {"name": scenario_name(model), "target": target}
     origins: Origins = {("target", "url"): "URL", ("target", "urls"): "URL", ("target", "model"): "-m", ("slo",): "--slo"}
     workload: dict[str, Any] = {}
     if options.batch_size is not None:
@@ -118,6 +121,38 @@ def _source_of_urls(urls: list[str], options: argparse.Namespace) -> "ScenarioSo
     if options.slo:
         document["slo"] = dict(options.slo)
     return ScenarioSource(document, origins, pathlib.Path("command line"), _add_defaults)
+
+
+def _only_model(urls: Sequence[str]) -> str:
+    """The name of the server's model, if one alone is ready; raises UsageError otherwise, and TargetError."""
+    from perfkit.clock import MonotonicClock
+    from perfkit.measurement.target_metadata import listed, read_model_index
+    from perfkit.target.address import redacted_url
+
+    index = next(filter(None, read_from_all(urls, lambda url: read_model_index(url, MonotonicClock()))), ())
+    names = list(dict.fromkeys(model.name for model in index if model.state in ("", "READY")))
+    if len(names) == 1:
+        return names[0]
+    found = f"the server has {listed(names)}" if names else "the server lists no model that is ready"
+    raise UsageError(f"-m MODEL is missing: {found}; perfkit init {redacted_url(urls[0])} says more")
+
+
+def read_from_all(urls: Sequence[str], read: "Callable[[str], Awaitable[_Read]]") -> list[_Read]:
+    """What is read from each URL at the same time; raises TargetError with a line for each URL that does not answer."""
+    import uvloop
+
+    from perfkit.errors import TargetError
+
+    async def read_all() -> list[_Read | BaseException]:
+        return await asyncio.gather(*map(read, urls), return_exceptions=True)
+
+    found = uvloop.run(read_all())
+    if failed := [one for one in found if isinstance(one, TargetError)]:
+        raise TargetError("\n".join(map(str, failed)))
+    for one in found:
+        if isinstance(one, BaseException):
+            raise one
+    return [one for one in found if not isinstance(one, BaseException)]
 
 
 def _add_defaults(document: dict[str, Any]) -> None:

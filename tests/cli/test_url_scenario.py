@@ -10,6 +10,7 @@ import yaml
 from perfkit.cli.options import command_that_continues
 from perfkit.cli.url_scenario import add_scenario_or_url_options, scenario_source
 from perfkit.scenario.file import make_cases, read_scenario
+from tests.json_server import serving, v2_handler
 
 HTTP, GRPC = "http://127.0.0.1:8000", "grpc://127.0.0.1:8001"
 
@@ -120,6 +121,32 @@ def test_the_printed_scenario_is_the_one_that_is_run(perfkit, server, tmp_path):
     assert finished.result["scenario"] == stored, again.stderr
 
 
+def index_handler(*names):
+    """A server that lists these models, the last of which is not ready, and has the model `m`."""
+
+    class Handler(v2_handler(lambda _: None)):
+        def do_POST(self):
+            if self.path != "/v2/repository/index":
+                return super().do_POST()
+            self.body()
+            states = [*["READY"] * (len(names) - 1), "UNAVAILABLE"]
+            return self.answer(200, [{"name": name, "version": "1", "state": state} for name, state in zip(names, states, strict=False)])
+
+    return Handler
+
+
+def test_the_model_may_be_left_out_where_one_alone_is_ready(perfkit):
+    with serving(index_handler("m", "broken")) as port:
+        finished = perfkit.run("run", f"http://127.0.0.1:{port}", "-c", "1", "--duration", "50ms")
+        assert finished.result["scenario"]["target"]["model"] == "m", finished.stderr
+    with serving(index_handler("a", "b", "broken")) as port:
+        url = f"http://127.0.0.1:{port}"
+        finished = perfkit.run("run", url)
+        assert (finished.code, finished.stderr) == (2, f"perfkit: -m MODEL is missing: the server has a, b; perfkit init {url} says more\n")
+    with serving(index_handler()) as port:
+        assert "the server lists no model that is ready" in perfkit.run("run", f"http://127.0.0.1:{port}").stderr
+
+
 def test_a_model_name_that_no_scenario_could_have_still_names_the_run(printed):
     assert printed(HTTP, "-m", "/a b")["name"] == "a-b"
     assert printed(HTTP, "-m", "名")["name"] == "scenario"
@@ -128,7 +155,8 @@ def test_a_model_name_that_no_scenario_could_have_still_names_the_run(printed):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([HTTP], "-m MODEL is missing"),
+        ([HTTP, "--print-scenario"], "-m MODEL is missing"),
+        ([HTTP, "-m", ""], "-m MODEL is missing"),
         ([HTTP, HTTP, "-m", "m"], "give one URL for each protocol"),
         ([HTTP, "-m", "m", "--protocol", "grpc"], "--protocol grpc: no URL is for grpc: add it, such as grpc://HOST:8001"),
         (["ftp://h", "-m", "m"], "expected http://HOST:PORT"),
