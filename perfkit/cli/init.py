@@ -4,6 +4,7 @@ import argparse
 import json
 import pathlib
 import shlex
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from perfkit.cli.output import write_output
 from perfkit.cli.url_scenario import DEFAULT_CONCURRENCY, read_from_all, target_of_urls
 from perfkit.errors import UsageError
 from perfkit.scenario.credentials import with_variables
-from perfkit.scenario.file import scenario_head, scenario_name
+from perfkit.scenario.file import scenario_head, scenario_name, shipped_scenarios
 from perfkit.text import one_line
 
 if TYPE_CHECKING:
@@ -27,8 +28,9 @@ _COMMENT_COLUMN = 42
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
     parser.add_argument(
-        "urls", nargs="+", metavar="URL", help="the server, such as http://127.0.0.1:8000; a second URL adds the other protocol"
+        "urls", nargs="*", metavar="URL", help="the server, such as http://127.0.0.1:8000; a second URL adds the other protocol"
     )
+    parser.add_argument("--list", action="store_true", help="list the scenarios that perfkit ships, and contact no server")
     parser.set_defaults(takes_words="urls", execute=_execute)
     parser.add_argument("-m", "--model", metavar="NAME", help="the model; without it, the server's models are listed")
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE", help="write the scenario to a new file; default: stdout")
@@ -39,6 +41,11 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.measurement.target_metadata import describe_model, read_model_index
     from perfkit.target.address import redacted_url
 
+    if options.list:
+        print(_shipped())
+        return ExitCode.DONE
+    if not options.urls:
+        raise UsageError("name the URL of a server, such as http://127.0.0.1:8000; --list lists the scenarios that perfkit ships")
     target = target_of_urls(options.urls, None)
     if options.model == "":
         raise UsageError("-m: the model's name is empty; without -m, the server's models are listed")
@@ -57,6 +64,20 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         write_output("--out", options.out, text)
         print(f"{options.out}: written; to measure it: perfkit run {shlex.quote(str(options.out))}")
     return ExitCode.DONE
+
+
+def _shipped() -> str:
+    """The shipped scenarios by name, each with the first sentence of its comment."""
+    texts = {name: path.read_text(encoding="utf-8") for name, path in shipped_scenarios().items()}
+    comments = {
+        name: " ".join(line.lstrip("# ") for line in text.splitlines()[1:4] if line.startswith("#")) for name, text in texts.items()
+    }
+    width = max(map(len, comments))
+    lines = [
+        f"{name.ljust(width)}  {textwrap.shorten(comment.partition('. ')[0].rstrip('.'), 120, placeholder=' …')}"
+        for name, comment in comments.items()
+    ]
+    return "\n".join([*lines, "", "to measure one: perfkit run densenet; to see it: perfkit run densenet --print-scenario"])
 
 
 def _table(index: "Sequence[IndexedModel]", urls: Sequence[str]) -> str:

@@ -40,10 +40,11 @@ COMMANDS = {
     "history": "collect results in a file and show their trends, steps, and the commits of the steps",
     "recover": "make a result of the folder that a killed run left",
     "report": "write the report of a result again from its files",
+    "open": "show the page of a result, a sweep, a gate or a plan in the browser",
     "completion": "print a completion script for bash, zsh or fish",
     "help": "explain exit codes, warnings, metrics and the rest of the documentation",
 }
-_LIGHT = ("completion", "help", "schema", "validate")
+_LIGHT = ("completion", "help", "open", "schema", "validate")
 """Commands that import no large library."""
 _NOWHERE = pathlib.Path(os.devnull)
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)

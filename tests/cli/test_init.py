@@ -13,7 +13,7 @@ from perfkit.cli.init import initial_scenario
 from perfkit.measurement.target_metadata import ModelDescription, listed, offered_instead
 from perfkit.protocol.message import IndexedModel, ModelConfig, ModelMetadata, ServerMetadata, TensorMetadata
 from perfkit.scenario.credentials import resolve_address
-from perfkit.scenario.file import read_scenario
+from perfkit.scenario.file import read_scenario, shipped_scenarios
 from tests.json_server import JsonHandler, serving
 from tests.measurement.partial_server import Lacking, partial_grpc_server, partial_http_server
 
@@ -44,6 +44,14 @@ def test_a_model_without_a_name_lists_the_models_of_the_server(perfkit, server):
     assert [line.split() for line in finished.stdout.splitlines()[:3]] == [
         ["model", "version", "state"], ["simple", "1", "READY"], ["simple_identity", "1", "READY"]
     ]  # fmt: skip
+
+
+def test_the_shipped_scenarios_are_listed_with_what_they_are_for(perfkit):
+    lines = perfkit.run("init", "--list").stdout.splitlines()
+    assert [line.split()[0] for line in lines[:-2]] == list(shipped_scenarios())
+    assert "densenet              DenseNet-121 over HTTP and gRPC with one to eight requests in flight" in lines
+    neither = perfkit.run("init")
+    assert (neither.code, "--list lists the scenarios that perfkit ships" in neither.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("options", [[], ["-m", "simple"]])
