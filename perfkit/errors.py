@@ -133,7 +133,12 @@ class MeasurementWarning:
     @property
     def first_sentence(self) -> str:
         """What it says, without its hints."""
-        return f"{self.message.partition('. ')[0].rstrip('.')}."
+        return first_sentence(self.message)
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a message."""
+    return f"{text.partition('. ')[0].rstrip('.')}."
 
 
 def nearest(word: str, known: Iterable[str], most: int = 1) -> list[str]:

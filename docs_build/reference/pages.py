@@ -14,9 +14,10 @@ from perfkit.report.warning_texts import warning_texts
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-def _warning_table(*, is_invalid: bool) -> str:
-    """The warnings that make a load point invalid, or the others, from the sections of the same page."""
-    texts = [(code, text.meaning) for code, text in warning_texts().items() if text.is_invalid == is_invalid]
+def _warning_table(*, is_invalid: bool = False, is_note: bool = False) -> str:
+    """The warnings of a kind, from the sections of the same page."""
+    kind = (is_invalid, is_note)
+    texts = [(code, text.meaning) for code, text in warning_texts().items() if (text.is_invalid, text.is_note) == kind]
     rows = [f"| [`{code}`](#{anchor(code)}) | {cell(meaning[0].lower() + meaning[1:])} |" for code, meaning in texts]
     return "\n".join(["| code | meaning |", "|---|---|", *rows])
 
@@ -24,7 +25,8 @@ def _warning_table(*, is_invalid: bool) -> str:
 PARTS: Mapping[str, Callable[[], str]] = {
     "commands": commands,
     "invalid-point-warnings": lambda: _warning_table(is_invalid=True),
-    "valid-point-warnings": lambda: _warning_table(is_invalid=False),
+    "valid-point-warnings": _warning_table,
+    "notes": lambda: _warning_table(is_note=True),
     "scenario-keys": lambda: schema_sections("scenario", has_defaults=True),
     "result-fields": lambda: schema_sections("result", has_defaults=False),
     "python-interface": python_interface,

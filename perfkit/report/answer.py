@@ -1,9 +1,9 @@
-"""What a run says in sentences: its answer, what must be known before its figures, and its warnings by kind. Pure."""
+"""What a run says in sentences: its answer, and its warnings by kind. Pure."""
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from perfkit.errors import MeasurementWarning
 from perfkit.report.first_requests import cold_start_sentence, idle_sentence
@@ -19,20 +19,9 @@ from perfkit.units import format_duration_ns, format_rate_per_s
 _MOST_NAMED = 3
 _MOST_FAILURES = 0.01  # a target that fails more of its requests does not keep up
 _VERDICTS = {"satisfied": "the SLO is met", "violated": "the SLO is missed", "inconclusive": "too few samples to judge the SLO"}
-_TOLD_FIRST: tuple[Literal["gpu_idle", "stall", "error_burst"], ...] = ("gpu_idle", "stall", "error_burst")
 _LARGE_SCATTER = 0.15  # between the slowest and the fastest repetition, as a share of the throughput
 LEAST_GAIN = 0.05
 """The smallest relative gain in throughput for which a higher concurrency counts as better."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Finding:
-    """What a reader must know of a load point before its figures: a sentence, and the code of the warning that says more."""
-
-    kind: Literal["gpu_idle", "stall", "error_burst", "invalid"]
-    load_point: str
-    text: str
-    code: str
 
 
 def answer(result: Result) -> tuple[str, ...]:
@@ -113,33 +102,61 @@ def _workload_verdicts(result: Result) -> Iterator[str]:
         yield f"{name} misses its SLO at {load_in_words(point)} ({_times(point)})."
 
 
-def findings(result: Result) -> tuple[Finding, ...]:
-    """Idle GPUs, stalls and error bursts with their figures, then each load point that is not valid with its first reason."""
-    warned = [(point, warning) for point in result.summary for warning in point.warnings]
-    told = [
-        Finding(kind, point.title, warning.first_sentence, kind)
-        for kind in _TOLD_FIRST
-        for point, warning in warned
-        if warning.code == kind
-    ]
-    return (*told, *(_invalid(point) for point in result.summary if not point.valid))
-
-
-def _invalid(point: Point) -> Finding:
-    """The first sentence of the first warning that makes a point invalid; without such a warning, of its first warning."""
-    reasons = [warning for warning in point.warnings if warning.code in INVALIDATING] or list(point.warnings[:1])
-    text = f" {reasons[0].first_sentence}" if reasons else ""
-    return Finding("invalid", point.title, f"Not valid.{text}", reasons[0].code if reasons else "")
-
-
 def load_in_words(point: Point) -> str:
     """A point's load without its arrival process: `concurrency 8`, `400/s`."""
     return point.load.amount if isinstance(point.load, OpenLoad) else point.load.title
 
 
+def chosen_point(points: Sequence[Point]) -> Point | None:
+    """The load point of one protocol that the answer is about; None if none is valid, or no request succeeded.
+
+    With an SLO, that is the highest load up to which it is met; of closed loops otherwise the lowest concurrency that is enough, and of open loops
+    the highest rate that the target keeps up with; the lowest load if none is.
+    """
+    valid = _by_level(points)
+    if not any(point.requests.ok for point in valid):
+        return None
+    if any(point.slo is not None for point in valid):
+        return _highest(valid, _meets_slo) or valid[0]
+    return _enough(valid) if isinstance(valid[0].load, ClosedLoad) else _highest(valid, lambda point: not _beyond(point)) or valid[0]
+
+
+def answer_loads(points: Sequence[Point]) -> tuple[tuple[Point, str], ...]:
+    """For each protocol with several load points the one that the answer is about, and what it is; none where the highest concurrency is the best."""
+    found = []
+    for protocol in dict.fromkeys(point.protocol for point in points):
+        own = [point for point in points if point.protocol == protocol]
+        point = chosen_point(own)
+        if point is None or len(own) == 1 or (point.slo is None and isinstance(point.load, ClosedLoad) and point is _by_level(own)[-1]):
+            continue
+        slo = "SLO met up to here" if _meets_slo(point) else "SLO not met" if point.slo is not None else ""
+        found.append((point, slo or ("enough" if isinstance(point.load, ClosedLoad) else "kept up")))
+    return tuple(found)
+
+
+def _by_level(points: Sequence[Point]) -> list[Point]:
+    """The valid ones, the lowest load first."""
+    return sorted((point for point in points if point.valid), key=lambda point: point.load.level)
+
+
+def _highest(points: Sequence[Point], is_good: Callable[[Point], bool]) -> Point | None:
+    """The last of the first ones that are good."""
+    return next(iter([*itertools.takewhile(is_good, points)][-1:]), None)
+
+
+def _meets_slo(point: Point) -> bool:
+    return point.slo is not None and point.slo.verdict == "satisfied"
+
+
+def _enough(points: Sequence[Point]) -> Point:
+    """The lowest concurrency over which no other is shown to add much throughput."""
+    best = max(points, key=lambda point: point.throughput_per_s)
+    return next((point for point in points if _gain(point, best)[1] <= LEAST_GAIN), best)
+
+
 def _found(points: Sequence[Point]) -> Iterator[str]:
     """The parts of the sentence about one protocol's load points."""
-    valid = sorted((point for point in points if point.valid), key=lambda point: point.load.level)
+    valid = _by_level(points)
     if not valid:
         return
     if not any(point.requests.ok for point in valid):
@@ -181,20 +198,18 @@ def _limit(point: Point) -> str:
 
 def _by_slo(points: Sequence[Point]) -> Iterator[str]:
     """The highest load up to which every load point meets the SLO, and the first load beyond it."""
-    met: Point | None = None
-    for point in points:
-        if point.slo is None or point.slo.verdict != "satisfied":
-            missed = next((one for one in points if one.slo is not None and one.slo.verdict == "violated"), None)
-            if met is not None:
-                yield f"meets the SLO up to {load_in_words(met)} ({_limit(met)})"
-            if point is not missed:
-                yield f"too few samples to judge {'it' if met else 'the SLO'} at {load_in_words(point)}"
-            if missed is not None:
-                yield f"misses {'it' if met or point is not missed else 'the SLO'} at {load_in_words(missed)}"
-            return
-        met = point
-    assert met is not None
-    yield f"meets the SLO up to {load_in_words(met)}, the highest load measured ({_limit(met)})"
+    met = _highest(points, _meets_slo)
+    if met is points[-1]:
+        yield f"meets the SLO up to {load_in_words(met)}, the highest load measured ({_limit(met)})"
+        return
+    first = points[0 if met is None else points.index(met) + 1]
+    missed = next((one for one in points if one.slo is not None and one.slo.verdict == "violated"), None)
+    if met is not None:
+        yield f"meets the SLO up to {load_in_words(met)} ({_limit(met)})"
+    if first is not missed:
+        yield f"too few samples to judge {'it' if met else 'the SLO'} at {load_in_words(first)}"
+    if missed is not None:
+        yield f"misses {'it' if met or first is not missed else 'the SLO'} at {load_in_words(missed)}"
 
 
 def _by_throughput(points: Sequence[Point]) -> Iterator[str]:
@@ -202,8 +217,7 @@ def _by_throughput(points: Sequence[Point]) -> Iterator[str]:
 
     All of it is said only as far as the intervals of the throughputs show it.
     """
-    best, last = max(points, key=lambda point: point.throughput_per_s), points[-1]
-    enough = next((point for point in points if _gain(point, best)[1] <= LEAST_GAIN), best)
+    best, last, enough = max(points, key=lambda point: point.throughput_per_s), points[-1], _enough(points)
     fewer = next(point for point in points if point.throughput_per_s * (1 + LEAST_GAIN) >= best.throughput_per_s)
     if enough is best:
         yield f"best {_figures(best)}"
@@ -255,25 +269,24 @@ def _more_load(enough: Point, best: Point) -> str:
     return text
 
 
+def _beyond(point: Point) -> str:
+    """That the target does not keep up with this rate, or fails too many of its requests, in words; empty if neither."""
+    if "overloaded" in {warning.code for warning in point.warnings}:
+        return f"overloaded at {load_in_words(point)}, where it answers {format_rate_per_s(point.throughput_per_s)}"
+    failed = point.failed_share.estimate
+    return f"{format_error_rate(failed)} of the requests failed at {load_in_words(point)}" if failed > _MOST_FAILURES else ""
+
+
 def _by_overload(points: Sequence[Point]) -> Iterator[str]:
     """The highest rate up to which the target is not overloaded and answers nearly all requests, and the first beyond it."""
-    kept: Point | None = None
-    for point in points:
-        beyond = ""
-        if "overloaded" in {warning.code for warning in point.warnings}:
-            beyond = f"overloaded at {load_in_words(point)}, where it answers {format_rate_per_s(point.throughput_per_s)}"
-        elif (failed := point.failed_share.estimate) > _MOST_FAILURES:
-            beyond = f"{format_error_rate(failed)} of the requests failed at {load_in_words(point)}"
-        if beyond:
-            if kept is None:
-                yield f"{beyond}, the lowest rate measured"
-            else:
-                yield f"keeps up with {load_in_words(kept)} ({_limit(kept)})"
-                yield beyond
-            return
-        kept = point
-    assert kept is not None
-    yield f"keeps up with {load_in_words(kept)}, the highest rate measured ({_limit(kept)})"
+    kept = _highest(points, lambda point: not _beyond(point))
+    if kept is None:
+        yield f"{_beyond(points[0])}, the lowest rate measured"
+    elif kept is points[-1]:
+        yield f"keeps up with {load_in_words(kept)}, the highest rate measured ({_limit(kept)})"
+    else:
+        yield f"keeps up with {load_in_words(kept)} ({_limit(kept)})"
+        yield _beyond(points[points.index(kept) + 1])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -282,10 +295,13 @@ class GroupedWarning:
 
     code: str
     message: str
-    """The message of the first load point; if others differ, it ends with the load points that its figures are of."""
+    """The message of the first load point."""
     load_points: str
+    """All of them and, if the messages differ, the first."""
     remedy: str
     """The keys or options that remedy it; empty if none does."""
+    is_note: bool
+    """Whether it is for information, and changes nothing that the figures say."""
 
     @property
     def sentences(self) -> str:
@@ -293,24 +309,25 @@ class GroupedWarning:
         return f"{self.message} Remedy: {self.remedy}." if self.remedy else self.message
 
 
-def warnings_table(points: Sequence[Point]) -> Table:
-    """The warnings of each kind, with the load points that they concern."""
+def warnings_table(points: Sequence[Point], *, are_notes: bool) -> Table:
+    """The warnings of each kind, with the load points that they concern; the notes are a table of their own."""
     texts = {"message": "message", "load_points": "load points", "remedy": "remedy"}
     columns = (Column("code", "warning", "code"), *(Column(key, heading, "prose") for key, heading in texts.items()))
-    return Table.of("warnings", "Warnings", columns, grouped_warnings(points))
+    found = [one for one in grouped_warnings(points) if one.is_note == are_notes]
+    return Table.of("notes" if are_notes else "warnings", "Notes" if are_notes else "Attention", columns, found)
 
 
 def grouped_warnings(points: Sequence[Point]) -> list[GroupedWarning]:
     """The warnings of each kind, with the load points that they concern.
 
-    `busy_machine` comes first, then what makes a point invalid, then the others.
+    What makes a point invalid comes first, and before it `busy_machine`, which is then no note but the cause; then the others, and the notes last.
     """
     grouped: dict[tuple[str, str], dict[str, list[Point]]] = {}
     for point in points:
         for warning in dict.fromkeys(point.warnings):
             grouped.setdefault(_kind(warning), {}).setdefault(warning.message, []).append(point)
-    ordered = sorted(grouped.items(), key=lambda item: 0 if item[0][0] == "busy_machine" else 1 if item[0][0] in INVALIDATING else 2)
-    return [_grouped_warning(code, messages, points) for (code, _), messages in ordered]
+    found = [_grouped_warning(code, messages, points) for (code, _), messages in grouped.items()]
+    return sorted(found, key=lambda one: 0 if one.code == "busy_machine" else 1 if one.code in INVALIDATING else 3 if one.is_note else 2)
 
 
 def _kind(warning: MeasurementWarning) -> tuple[str, str]:
@@ -321,10 +338,12 @@ def _kind(warning: MeasurementWarning) -> tuple[str, str]:
 def _grouped_warning(code: str, messages: Mapping[str, Sequence[Point]], points: Sequence[Point]) -> GroupedWarning:
     concerned = [point for point in points if any(point in those for those in messages.values())]
     message, example = next(iter(messages)), next(iter(messages.values()))
+    load_points = _load_points(concerned, points)
     if len(messages) > 1:
-        message = f"{message} (These are the figures of {_load_points(example, points)}; those of the others differ.)"
+        load_points += f"; the figures are those of {_load_points(example, points)}"
     text = warning_texts().get(code)
-    return GroupedWarning(code, message, _load_points(concerned, points), "" if text is None else text.keys)
+    is_note = text is not None and text.is_note and (code != "busy_machine" or all(point.valid for point in points))
+    return GroupedWarning(code, message, load_points, "" if text is None else text.keys, is_note)
 
 
 def _load_points(concerned: Sequence[Point], points: Sequence[Point]) -> str:

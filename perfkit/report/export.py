@@ -12,7 +12,7 @@ from perfkit.recorder.histogram import percentile_distribution
 from perfkit.report.answer import answer, grouped_warnings
 from perfkit.report.chart import Chart, scale_of
 from perfkit.report.run import status_sentence
-from perfkit.report.run_charts import load_group, percentile_group
+from perfkit.report.run_charts import percentile_group, trade_group
 from perfkit.report.run_tables import terminal_table
 from perfkit.report.table import Table
 from perfkit.report.time_charts import time_group
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Plot: TypeAlias = Literal["percentiles", "load", "timeline"]
-_LINES = {"dashed": "--", "dots": "", "hollow": "", "large": ""}
-_MARKERS = {"dots": ".", "path": ".", "hollow": "o", "large": "s"}
+_LINES = {"dashed": "--", "dashed path": "--", "dots": "", "hollow": "", "large": ""}
+_MARKERS = {"dots": ".", "path": ".", "dashed path": ".", "hollow": "o", "large": "s"}
 _PANELS = ("-", ":", "-.", "--")  # lines of further panels in the same axes
 _NOT_IN_NAMES = re.compile(r"[^\w.-]+", re.ASCII)
 
@@ -118,7 +118,7 @@ def _charts(result: Result, folder: pathlib.Path, kind: Plot) -> Sequence[Chart]
     if not answered:
         return ()
     if kind == "load":
-        return load_group(answered).charts[:1]
+        return trade_group(answered).charts
     if kind == "percentiles":
         return percentile_group(result.summary, read_histograms(folder, result)).charts
     group = time_group(result, read_timeline(folder, result))

@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 from perfkit.errors import ResultError
 from perfkit.report.chart import ChartGroup
@@ -65,7 +66,33 @@ class Code:
     is_command: bool = False
 
 
-Block = Paragraph | Bullets | Figure | Facts | Code | Table
+Trust = Literal["good", "open", "bad"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fact:
+    """A named figure, with its interval if it has one."""
+
+    name: str
+    figure: str
+    interval: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Headline:
+    """What a page is about as one large figure, how far it can be trusted, in a word or two, and a few figures beside it."""
+
+    figure: str
+    caption: str
+    interval: str
+    word: str
+    trust: Trust
+    facts: tuple[Fact, ...] = ()
+    confidence: float = 0.95
+    """That of the interval."""
+
+
+Block = Headline | Paragraph | Bullets | Figure | Facts | Code | Table
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,6 +101,10 @@ class Section:
 
     title: str
     blocks: tuple[Block, ...]
+    finding: str = ""
+    """What the blocks show, in a few words beside the heading."""
+    is_folded: bool = False
+    """Whether a page shows the heading alone until it is opened."""
 
 
 def sections_of(blocks_by_title: Mapping[str, Sequence[Block]]) -> tuple[Section, ...]:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from perfkit.digits import whole_number
-from perfkit.report.page import Block, Bullets, Code, Facts, Figure, Item, Page, Paragraph, Section
+from perfkit.report.page import Block, Bullets, Code, Fact, Facts, Figure, Headline, Item, Page, Paragraph, Section
 from perfkit.report.table import Column, Mark, Table
 from perfkit.text import LONGEST, csv_cell, one_line, safe_lines
 from perfkit.text import markdown as escape
@@ -29,7 +29,7 @@ _STYLES: dict[Mark, str] = {
 }  # fmt: skip
 _NOT_IN_CODE = re.compile(r"[^\w.-]", re.ASCII)
 _NONE = "'none'"
-SCRIPTS = {"tables": "templates/tables.js", "charts": "templates/charts.js"}
+SCRIPTS = {"tables": "templates/tables.js", "charts": "templates/charts.js", "folds": "templates/folds.js"}
 _HEADING_WIDTH, _UNLIMITED, _GAP = 18, 10_000, 3
 _WIDTH = 140  # without a terminal
 
@@ -164,6 +164,7 @@ def render_html(page: Page) -> str:
     panels = [page_panels(group) for group in groups]
     scripts = [_script("tables")] if any(isinstance(block, Table) for block in blocks) else []
     scripts += [_script("charts")] if groups else []
+    scripts += [_script("folds")] if any(section.is_folded for section in page.sections) else []
     data = [
         {
             "axis": one_line(group.axis),
@@ -209,7 +210,7 @@ def _cleaned(part: Any) -> Any:
             return dataclasses.replace(part, title=safe_lines(part.title), note=safe_lines(part.note), columns=_cleaned(part.columns))
         case Figure():
             return dataclasses.replace(part, title=safe_lines(part.title), caption=safe_lines(part.caption))
-        case Page() | Section() | Paragraph() | Item() | Bullets() | Facts() | Code():
+        case Page() | Section() | Headline() | Fact() | Paragraph() | Item() | Bullets() | Facts() | Code():
             return dataclasses.replace(part, **{field.name: _cleaned(getattr(part, field.name)) for field in dataclasses.fields(part)})
     return part
 

@@ -1,19 +1,22 @@
 """The report of a run: its page and its Markdown."""
 
+import collections
+import dataclasses
 import functools
-import itertools
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from perfkit.report.answer import answer, findings, grouped_warnings, warnings_table
+from perfkit.errors import first_sentence
+from perfkit.report.answer import GroupedWarning, answer, grouped_warnings, warnings_table
 from perfkit.report.breakdown import breakdown_sentences, breakdown_table, contrast_table, slowest_table
 from perfkit.report.chart import ChartGroup
 from perfkit.report.environment import ceilings_sentence, environment_groups, stored_calibration, transport_sentence
 from perfkit.report.first_requests import cold_start_table, idle_table
+from perfkit.report.headline import run_headline
 from perfkit.report.load_points import sequences_table, streams_table
 from perfkit.report.mix import neighbours_table
-from perfkit.report.page import Block, Bullets, Code, Facts, Figure, Item, Page, Paragraph, sections_of, write_files
+from perfkit.report.page import Block, Bullets, Code, Facts, Figure, Item, Page, Paragraph, Section, sections_of, write_files
 from perfkit.report.run_tables import failures_table, repetitions_table, summary_table
 from perfkit.report.search import probes_table
 from perfkit.report.server_tables import composing_models_table, connections_table, gpu_table, machines_table, replicas_table, server_table
@@ -51,6 +54,10 @@ _PLOTS = {
     "load": (
         "Throughput and {times} against {load}",
         "Where throughput stops rising while the {times} keeps rising, the server is saturated: additional requests only wait.",
+    ),
+    "trade": (
+        "{Times} against throughput",
+        "Each mark is a load point: what a request takes at the throughput that the server gives. Where the line turns upwards, the server is saturated.",
     ),
     "cold_start": (
         "The first requests after a start",
@@ -94,6 +101,9 @@ _PLOTS = {
     ),
 }
 """Each plot's title, and the sentence that says how to read it."""
+_MAIN_PLOTS = ("search", "load", "cold_start", "idle", "percentiles")
+"""Those of which the first stands beside the answer."""
+_OVER_TIME = {"stall": "stalls", "error_burst": "bursts of errors", "not_steady": "drift"}
 _DEFINITIONS = (
     ("closed loop", "A fixed number of requests, the concurrency, is in flight; the next is sent when one is answered. A slower server is therefore sent fewer requests."),
     ("service time", "Finished − started, on the client: from handing the request to a ready connection to the end of its answer. Requests that timed out or were unfinished count with their age, a lower bound; other failures do not count."),
@@ -126,74 +136,136 @@ def write_reports(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def run_page(result: Result, charts: Mapping[str, ChartGroup], telemetry: Mapping[tuple[int, int], Sequence[Series]] | None = None) -> Page:
-    """The whole report with the charts by name; `telemetry` has the series of a timeline."""
+    """The whole report with the charts by name; `telemetry` has the series of a timeline.
+
+    The answer with the chart that shows it, the load points, what needs attention and what the run was for are open; the rest is folded by subject.
+    """
     points = result.summary
     order = [point.key for point in points]
     repetitions = sorted(result.points, key=lambda point: (order.index(point.key), point.repetition or 0))
     environment = tuple(environment_groups(result.environment))
+    main = next((name for name in charts if name in _MAIN_PLOTS), None)
     figures = {name: _figure(name, group, points[0]) for name, group in charts.items()}
-    kinds = (
-        warnings_table, functools.partial(slowest_table, telemetry=telemetry), failures_table, machines_table, replicas_table, connections_table, server_table, composing_models_table,
-    )  # fmt: skip
-    tables = [*(table(points) for table in kinds), *([] if is_on_gpu(result) else [gpu_table(points)])]
-    blocks: dict[str, Sequence[Block]] = {
-        **_answer(result),
-        **_attention(result),
-        **_opening(result, gpu_figures=[figure for name, figure in figures.items() if name == _GPU_PLOT]),
-        **{table.title: [table] for table in tables[:1] if table.rows},
-        "Plots": [figure for name, figure in figures.items() if name != _GPU_PLOT],
-        **{table.title: [table] for table in tables[1:] if table.rows},
-        "Repetitions": [repetitions_table(repetitions)] if repetitions else [],
-        "Environment": [Facts(environment) if environment else Paragraph("No environment was recorded.")],
-        "Scenario": [Code(_yaml(result.scenario))],
-        "How the figures are defined": [Facts((("", _DEFINITIONS),))],
-    }
+    of_gpus = [figures[_GPU_PLOT]] if _GPU_PLOT in figures else []
+    kinds = (functools.partial(slowest_table, telemetry=telemetry), failures_table, machines_table, replicas_table, connections_table, server_table, composing_models_table)  # fmt: skip
+    tables = [table(points) for table in kinds]
+    folded: dict[str, tuple[str, Sequence[Block]]] = {
+        "SLO": (_slo_finding(points), _slo(points)),
+        **{
+            figure.title: (_plot_finding(name, points), [dataclasses.replace(figure, title="")])
+            for name, figure in figures.items()
+            if name not in (main, _GPU_PLOT)
+        },
+        **{table.title: ("", [table] if table.rows else []) for table in tables},
+        "GPUs": ("", [] if is_on_gpu(result) or not (table := gpu_table(points)).rows else [table]),
+        "Notes": _notes(points),
+        "Calibration": ("", _calibration(points)),
+        "Repetitions": (f"{max((point.repetition or 0 for point in repetitions), default=0) + 1} of each load point", [repetitions_table(repetitions)] if repetitions else []),
+        "Environment": ("", [Facts(environment) if environment else Paragraph("No environment was recorded.")]),
+        "Scenario": ("", [Code(_yaml(result.scenario))]),
+        "How the figures are defined": ("", [Facts((("", _DEFINITIONS),))]),
+    }  # fmt: skip
     overrides = [f"overrides: {', '.join(result.overrides)}"] if result.overrides else []
+    headline = run_headline(result)
+    opened: dict[str, Sequence[Block]] = {
+        "": [
+            *([] if headline is None else [headline]),
+            *(Paragraph(text, is_strong=headline is None) for text in answer(result)),
+            *_told_first(points),
+            *([] if main is None else [figures[main]]),
+        ],
+        **_opening(result, [attention] if (attention := warnings_table(points, are_notes=False)).rows else [], of_gpus),
+    }
     return Page(
         title=_name(result),
         subtitle=", ".join([*_subject(result), f"started {result.started_at}", *overrides]),
         banner=status_sentence(result),
-        sections=sections_of(blocks),
+        sections=(
+            *sections_of(opened),
+            *(Section(title, tuple(blocks), finding, is_folded=True) for title, (finding, blocks) in folded.items() if blocks),
+        ),
         footer=f"Made from the files beside this page: `result.json` ({result.schema_version}), `latency.hlog`, and telemetry if there is any.",
     )
 
 
 def run_summary_page(result: Result) -> Page:
-    """The part of the report that Markdown holds: the summary, the warnings and the SLO."""
-    calibration = stored_calibration(result.environment.get("generator"))
-    warnings = tuple(Item(warning.sentences, warning.load_points, warning.code) for warning in grouped_warnings(result.summary))
-    ceilings = [Paragraph(ceilings_sentence(calibration))] if calibration else []
-    blocks = {**_answer(result), **_opening(result, ceilings), "Warnings": [Bullets(warnings)] if warnings else []}
+    """The part of the report that Markdown holds: the answer, the load points, the warnings, the SLO and the notes."""
+    calibration, warnings = stored_calibration(result.environment.get("generator")), grouped_warnings(result.summary)
+    blocks = {
+        "Answer": [Paragraph(text, is_strong=True) for text in answer(result)],
+        **_opening(result, _bullets(one for one in warnings if not one.is_note)),
+        "SLO": _slo(result.summary),
+        "Calibration": [*_calibration(result.summary), *([Paragraph(ceilings_sentence(calibration))] if calibration else [])],
+        "Notes": _bullets(one for one in warnings if one.is_note),
+    }
     shared = _shared_memory(result.scenario)
     return Page(_name(result), sections_of(blocks), f"With {shared}." if shared else "", banner=status_sentence(result))
 
 
-def _answer(result: Result) -> dict[str, Sequence[Block]]:
-    """The answer by title; that of a search is its capacity."""
-    return {} if result.search else {"Answer": [Paragraph(text, is_strong=True) for text in answer(result)]}
+def _bullets(warnings: Iterable[GroupedWarning]) -> list[Block]:
+    items = tuple(Item(one.sentences, one.load_points, one.code) for one in warnings)
+    return [Bullets(items)] if items else []
 
 
-def _opening(result: Result, ceilings: Sequence[Block] = (), gpu_figures: Sequence[Block] = ()) -> dict[str, Sequence[Block]]:
-    """What every form of the report begins with, by title; the GPUs only if one of them served the run."""
-    has_gpu = is_on_gpu(result)
-    judged = tuple(
-        Item(point.slo.reason, point.title if point.valid else f"{point.title}, NOT VALID")
-        for point in result.summary
-        if point.slo is not None
-    )
+def _told_first(points: Sequence[Point]) -> list[Block]:
+    """What must be known before the figures: the first sentences of the first warnings, which have a table of their own below."""
+    found = [one for one in grouped_warnings(points) if not one.is_note]
+    items = [Item(first_sentence(one.message), one.load_points, one.code) for one in found[:_MOST_FINDINGS]]
+    if more := len(found) - _MOST_FINDINGS:
+        items += [Item(f"{more} more below.")] * (more > 0)
+    return [Bullets(tuple(items))] if items else []
+
+
+def _opening(result: Result, attention: Sequence[Block], gpu_figures: Sequence[Block] = ()) -> dict[str, Sequence[Block]]:
+    """What every form of the report has after its answer, by title; the GPUs only if one of them served the run."""
+    has_gpu, points = is_on_gpu(result), result.summary
     return {
-        "Capacity": [Paragraph(result.search.reason, is_strong=True), probes_table(result)] if result.search else [],
-        "Summary": [summary_table(result.summary, has_gpu=has_gpu) if result.summary else Paragraph("No load point was measured.")],
-        **({"GPUs": [*([table] if (table := gpu_table(result.summary)).rows else []), *gpu_figures]} if has_gpu else {}),
-        **_where_the_time_went(result.summary),
+        "Summary": [summary_table(points, has_gpu=has_gpu) if points else Paragraph("No load point was measured.")],
+        "Attention": attention,
+        "Probes": [probes_table(result)] if result.search else [],
+        **({"GPUs": [*([table] if (table := gpu_table(points)).rows else []), *gpu_figures]} if has_gpu else {}),
+        **_where_the_time_went(points),
         "Workloads alone and together": [table] if (table := neighbours_table(result)).rows else [],
-        "Sequences": [table] if (table := sequences_table(result.summary)).rows else [],
-        "Streams": [table] if (table := streams_table(result.summary)).rows else [],
-        "Calibration": [*([Paragraph(transport)] if (transport := transport_sentence(result.summary)) else []), *ceilings],
-        "Cold starts": [starts] if (starts := cold_start_table(result.summary)).rows else [],
-        "Idle gaps": [idle] if (idle := idle_table(result.summary)).rows else [],
-        "SLO": [Bullets(judged)] if judged else [],
+        "Sequences": [table] if (table := sequences_table(points)).rows else [],
+        "Streams": [table] if (table := streams_table(points)).rows else [],
+        "Cold starts": [starts] if (starts := cold_start_table(points)).rows else [],
+        "Idle gaps": [idle] if (idle := idle_table(points)).rows else [],
     }
+
+
+def _slo(points: Sequence[Point]) -> list[Block]:
+    judged = [
+        Item(point.slo.reason, point.title if point.valid else f"{point.title}, NOT VALID") for point in points if point.slo is not None
+    ]
+    return [Bullets(tuple(judged))] if judged else []
+
+
+def _slo_finding(points: Sequence[Point]) -> str:
+    verdicts = [point.slo.verdict for point in points if point.slo is not None]
+    return f"met at {verdicts.count('satisfied')} of {len(verdicts)} load points"
+
+
+def _notes(points: Sequence[Point]) -> tuple[str, list[Block]]:
+    table = warnings_table(points, are_notes=True)
+    return ", ".join(dict.fromkeys(row[0] for row in table.texts)), [table] if table.rows else []
+
+
+def _calibration(points: Sequence[Point]) -> list[Block]:
+    return [Paragraph(transport)] if (transport := transport_sentence(points)) else []
+
+
+def _plot_finding(name: str, points: Sequence[Point]) -> str:
+    """What a folded figure shows, in a few words; empty where it has to be looked at."""
+    if name == "timeline":
+        codes = collections.Counter(warning.code for point in points for warning in {*point.warnings} if warning.code in _OVER_TIME)
+        return (
+            ", ".join(f"{_OVER_TIME[code]} in {count} load point{'s' * (count > 1)}" for code, count in codes.items())
+            or "no stall, no burst of errors"
+        )
+    if name != "percentiles":
+        return ""
+    ratios = [point.times.p99 / point.times.p50 for point in points if point.valid and point.times.p50 and point.times.p99]
+    return f"p99 up to {max(ratios):.1f} times the p50" if ratios else ""
 
 
 def _where_the_time_went(points: Sequence[Point]) -> dict[str, Sequence[Block]]:
@@ -201,17 +273,6 @@ def _where_the_time_went(points: Sequence[Point]) -> dict[str, Sequence[Block]]:
     sentences = breakdown_sentences(points)
     tables = [table for table in (breakdown_table(points), contrast_table(points)) if table.rows]
     return {"Where the time went": [*(Paragraph(text) for text in sentences), *tables]} if sentences else {}
-
-
-def _attention(result: Result) -> dict[str, Sequence[Block]]:
-    """What a reader must know before the figures: idle GPUs, stalls, error bursts and invalid load points, the first few of each."""
-    items = list[Item]()
-    for _, found in itertools.groupby(findings(result), lambda one: one.kind):
-        first, *others = list(found)
-        items += [Item(one.text, one.load_point, one.code) for one in (first, *others[: _MOST_FINDINGS - 1])]
-        if hidden := len(others[_MOST_FINDINGS - 1 :]):
-            items.append(Item(f"{hidden} more load point{'s' * (hidden > 1)}, which the warnings name.", code=first.code))
-    return {"Attention": [Bullets(tuple(items))]} if items else {}
 
 
 def _figure(name: str, charts: ChartGroup, point: Point) -> Figure:

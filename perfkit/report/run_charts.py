@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from perfkit.report.answer import answer_loads
 from perfkit.report.breakdown import waterfall_group
-from perfkit.report.chart import Axis, Chart, ChartGroup, Colour, Line, faded, mixed, times_scale
+from perfkit.report.chart import Axis, Chart, ChartGroup, Colour, Level, Line, Style, mixed, times_scale
 from perfkit.report.first_requests import cold_start_group, idle_group
 from perfkit.report.load_points import PERCENTILES, PROTOCOL_COLOURS, load_axis
 from perfkit.report.search import search_group
@@ -18,6 +19,7 @@ from perfkit.stats.buckets import BucketCounts
 from perfkit.units import NS_PER_MS
 
 _TICKS = {2: "50%", 10: "90%", 100: "99%", 1_000: "99.9%", 10_000: "99.99%", 100_000: "99.999%", 1_000_000: "99.9999%"}
+_PATHS: dict[Style, Style] = {"line": "path", "dashed": "dashed path"}
 _STREAM_TIMES = {
     "first_response_time": "time to the first response",
     "response_gap": "gap between responses",
@@ -42,7 +44,9 @@ def _groups(result: Result, timeline: Timeline) -> Iterator[tuple[str, ChartGrou
     elif any(point.idle for point in answered):
         yield "idle", idle_group(answered)
     elif result.search is None and len(levels) > 1:  # a single point says no more than the table
-        yield "load", load_group([point for point in result.summary if point.workload is None])
+        whole = [point for point in result.summary if point.workload is None]
+        yield "load", load_group(whole)
+        yield "trade", trade_group(whole)
         if streamed := [point for point in result.summary if point.responses and point.workload is None]:
             yield "streams", _streams_group(streamed)
     if any(histogram.count for histogram in timeline.histograms):
@@ -101,37 +105,56 @@ def percentile_group(points: Sequence[Point], histograms: Sequence[BucketCounts]
 
 
 def load_group(points: Sequence[Point]) -> ChartGroup:
-    """Three charts of p50, p99 and throughput: times against throughput, throughput against load, times against load."""
-    name = points[0].times_name
+    """Throughput against the load, and times against the load, with a mark at the load that the answer is about."""
     values_ms = [value for point in points for one, _ in PERCENTILES if (value := _milliseconds(point, one)) is not None]
-    times = Axis(name, "ms", times_scale(values_ms))
-    rates = Axis("throughput", "answers/s")
-    load = load_axis(points)
-    trade, throughput, latency = list[Line](), list[Line](), list[Line]()
-    for protocol in dict.fromkeys(point.protocol for point in points):
-        own = sorted((point for point in points if point.protocol == protocol), key=lambda point: point.load.level)
-        colour = PROTOCOL_COLOURS[protocol]
+    throughput, latency = list[Line](), list[Line]()
+    for protocol, own, colour in _protocols(points):
         throughput.append(Line.of(protocol, [(point.load.level, point.throughput_per_s) for point in own], colour))
         for one, style in PERCENTILES:
             latency.append(Line.of(f"{protocol} {one}", [(point.load.level, _milliseconds(point, one)) for point in own], colour, style))
-            known = [(point, value) for point in own if (value := _milliseconds(point, one)) is not None]
-            pairs = [(point.throughput_per_s, value) for point, value in known]
-            line = Line.of(f"{protocol} {one}", pairs, colour if one == "p99" else faded(colour), "path")
-            trade.append(dataclasses.replace(line, labels=tuple(point.load.title for point, _ in known)))
         if invalid := [point for point in own if not point.valid]:
-            throughput.append(
-                Line.of(f"{protocol}, not valid", [(point.load.level, point.throughput_per_s) for point in invalid], colour, "hollow")
-            )
-            values = [(point.throughput_per_s, _milliseconds(point, "p99")) for point in invalid]
-            trade.append(Line.of(f"{protocol}, not valid", values, colour, "hollow"))
-            latency.append(
-                Line.of(f"{protocol}, not valid", [(point.load.level, _milliseconds(point, "p99")) for point in invalid], colour, "hollow")
-            )
+            for lines, values in (
+                (throughput, [(point.load.level, point.throughput_per_s) for point in invalid]),
+                (latency, [(point.load.level, _milliseconds(point, "p99")) for point in invalid]),
+            ):
+                lines.append(Line.of(f"{protocol}, not valid", values, colour, "hollow"))
+    marked = answer_loads(points)
+    levels = tuple(
+        Level(point.load.level, f"{text}{f' ({point.protocol})' * (len(marked) > 1)}", is_vertical=True) for point, text in marked
+    )
+    name, load = points[0].times_name, load_axis(points)
+    times = Axis(name, "ms", times_scale(values_ms))
     return ChartGroup((
-        Chart(f"{name} against throughput", rates_axis(rates), times, tuple(trade)),
-        Chart("throughput against the load", load, rates, tuple(throughput)),
-        Chart(f"{name} against the load", load, times, tuple(latency)),
-    ), columns=3)  # fmt: skip
+        Chart("throughput against the load", load, Axis("throughput", "answers/s"), tuple(throughput), levels=levels),
+        Chart(f"{name} against the load", load, times, tuple(latency), levels=levels),
+    ), columns=2)  # fmt: skip
+
+
+def trade_group(points: Sequence[Point]) -> ChartGroup:
+    """Times against throughput, load point by load point."""
+    values_ms = [value for point in points for one, _ in PERCENTILES if (value := _milliseconds(point, one)) is not None]
+    lines = list[Line]()
+    for protocol, own, colour in _protocols(points):
+        for one, style in PERCENTILES:
+            known = [(point, value) for point in own if (value := _milliseconds(point, one)) is not None]
+            line = Line.of(f"{protocol} {one}", [(point.throughput_per_s, value) for point, value in known], colour, _PATHS[style])
+            lines.append(dataclasses.replace(line, labels=tuple(point.load.title for point, _ in known)))
+        if invalid := [point for point in own if not point.valid]:
+            values = [(point.throughput_per_s, _milliseconds(point, "p99")) for point in invalid]
+            lines.append(Line.of(f"{protocol}, not valid", values, colour, "hollow"))
+    name = points[0].times_name
+    return ChartGroup((
+        Chart(
+            f"{name} against throughput", rates_axis(Axis("throughput", "answers/s")), Axis(name, "ms", times_scale(values_ms)), tuple(lines)
+        ),
+    ))  # fmt: skip
+
+
+def _protocols(points: Sequence[Point]) -> Iterator[tuple[str, Sequence[Point], Colour]]:
+    """Each protocol with its load points, the lowest load first, and its colour."""
+    for protocol in dict.fromkeys(point.protocol for point in points):
+        own = [point for point in points if point.protocol == protocol]
+        yield protocol, sorted(own, key=lambda point: point.load.level), PROTOCOL_COLOURS[protocol]
 
 
 def rates_axis(axis: Axis) -> Axis:

@@ -1,5 +1,6 @@
 """The tables of a run's load points: the summary, the repetitions and the failed requests."""
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 
@@ -16,16 +17,17 @@ _NO_ANSWERS = "no request of this load point was answered"
 
 def summary_table(points: Sequence[Point], *, has_gpu: bool = False) -> Table:
     """The pooled load points with their figures, as the report shows them; `has_gpu` adds those of GPUs, as far as there are any."""
+    percentiles = [dataclasses.replace(column, is_minor=name not in ("p50", "p99")) for name, column in _PERCENTILES.items()]
     figures = (
         _THROUGHPUT,
-        *(_gpu_figures(points) if has_gpu else (_INFERENCES,)),
+        *(_gpu_figures(points) if has_gpu else _own_inferences(points)),
         *_goodput(points),
-        *_PERCENTILES.values(),
-        _MAXIMUM,
+        *percentiles,
+        dataclasses.replace(_MAXIMUM, is_minor=True),
         _ERRORS,
         *_wrong_answers(points),
-        _CPU,
-        _VALID,
+        dataclasses.replace(_CPU, is_minor=True),
+        *_states(points),
     )
     note = "repetitions pooled. – marks a percentile with too few samples"
     return load_point_table(
@@ -35,8 +37,8 @@ def summary_table(points: Sequence[Point], *, has_gpu: bool = False) -> Table:
 
 def terminal_table(points: Sequence[Point]) -> Table:
     """The pooled load points with the figures that fit on a terminal."""
-    state = () if all(_state(point) == "ok" for point in points) else (Column("state", "state", "text", _state),)
-    rates, ending = (_THROUGHPUT, *_own_inferences(points), *_goodput(points)), (_ERRORS, *_wrong_answers(points), _SAMPLES, *state)
+    rates = (_THROUGHPUT, *_own_inferences(points), *_goodput(points))
+    ending = (_ERRORS, *_wrong_answers(points), _SAMPLES, *_states(points))
     columns = (*load_columns(points), *rates, *_PERCENTILES.values(), _MAXIMUM, *ending)
     return load_point_table("summary", "Summary", columns, points, f"{times_caption(points)}; – marks percentiles with too few samples")
 
@@ -109,6 +111,11 @@ def _percentile(name: str, point: Point) -> Cell:
         needs = f": needs at least {round(1 / (1 - quantile)):,} samples, this point has {times.count:,}"
         return Cell(None, note=f"withheld{needs if is_withheld(quantile, times.count) else ''}")
     return interval_cell(value_ns, point.intervals.get(name))
+
+
+def _states(points: Sequence[Point]) -> tuple[Column, ...]:
+    """The column of the load points' states, unless all are ok."""
+    return () if all(_state(point) == "ok" for point in points) else (Column("state", "state", "text", _state),)
 
 
 def _state(point: Point) -> str:

@@ -89,6 +89,13 @@ class Column:
     """Gives the value of a row's item; None: the item's attribute of the key's name."""
     is_in_files_only: bool = False
     """Whether only CSV and JSON hold it, since another column shows its value to people."""
+    is_minor: bool = False
+    """Whether a page leaves it out on a narrow screen."""
+
+    @property
+    def classes(self) -> str:
+        """The classes of its cells on a page."""
+        return " ".join(["figure"] * self.is_figure + ["prose"] * (self.kind == "prose") + ["minor"] * self.is_minor)
 
     @property
     def is_figure(self) -> bool:

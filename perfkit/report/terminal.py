@@ -43,8 +43,8 @@ def print_warnings(result: Result) -> None:
 
 
 def attention(result: Result) -> Iterator[tuple[str, str, str]]:
-    """What needs attention, the warnings and the SLO's verdicts: of each the title, its style and the text."""
-    yield from map(_titled, grouped_warnings(result.summary))
+    """What needs attention, the warnings, the codes of notes, and the SLO's verdicts: of each the title, its style and the text."""
+    yield from _titled(grouped_warnings(result.summary))
     for point in result.summary:
         if point.slo is not None:
             style = {"satisfied": "green", "violated": "bold red", "inconclusive": "yellow"}[point.slo.verdict]
@@ -57,17 +57,18 @@ def print_sweep_warnings(cases: Sequence[tuple[str, Result]]) -> None:
     for name, result in cases:
         for warning in grouped_warnings(result.summary):
             by_code.setdefault(warning.code, []).append((name, warning))
-    for found in by_code.values():
-        _print(*_titled(_of_cases(found, len(cases))))
+    for title, style, text in _titled([_of_cases(found, len(cases)) for found in by_code.values()]):
+        _print(title, style, text)
 
 
 def _of_cases(found: Sequence[tuple[str, GroupedWarning]], cases: int) -> GroupedWarning:
     name, first = found[0]
     places = "; ".join(f"{case}: {warning.load_points}" for case, warning in found[:_MOST_CASES])
     more = f"; and {len(found) - _MOST_CASES:,} more cases" if len(found) > _MOST_CASES else ""
-    differs = len({warning.message for _, warning in found}) > 1
-    message = f"{first.message} (These are the figures of {name}; those of other cases differ.)" if differs else first.message
-    return dataclasses.replace(first, message=message, load_points="all cases" if len(found) == cases > 1 else f"{places}{more}")
+    load_points = "all cases" if len(found) == cases > 1 else f"{places}{more}"
+    if len({warning.message for _, warning in found}) > 1:
+        load_points += f"; the figures are those of {name}"
+    return dataclasses.replace(first, load_points=load_points, is_note=all(warning.is_note for _, warning in found))
 
 
 def print_status(result: Result, exit_code: int) -> None:
@@ -120,8 +121,13 @@ def _points(points: Sequence[Point]) -> str:
     return f"{number:,} load point{'s' * (number != 1)}{f', {invalid:,} of them NOT VALID' if invalid else ''}{slo}"
 
 
-def _titled(warning: GroupedWarning) -> tuple[str, str, str]:
-    return f"warning {warning.code} ", "yellow", f"({warning.load_points}) {warning.sentences}"
+def _titled(warnings: Sequence[GroupedWarning]) -> Iterator[tuple[str, str, str]]:
+    for warning in warnings:
+        if not warning.is_note:
+            yield f"warning {warning.code} ", "yellow", f"({warning.load_points}) {warning.sentences}"
+    if notes := sorted({warning.code for warning in warnings if warning.is_note}):
+        told = "the report and perfkit explain have them" if len(notes) > 1 else "the report and perfkit explain have it"
+        yield f"{len(notes)} note{'s' * (len(notes) > 1)} ", "dim", f"({', '.join(notes)}; {told})"
 
 
 def _print(title: str, style: str, text: str) -> None:

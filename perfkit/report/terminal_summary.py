@@ -4,7 +4,7 @@ import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
 
-from perfkit.report.answer import answer
+from perfkit.report.answer import answer, grouped_warnings
 from perfkit.report.breakdown import breakdown_sentences, breakdown_table
 from perfkit.report.explanation import explain
 from perfkit.report.first_requests import cold_start_table, idle_table
@@ -83,7 +83,7 @@ def breakdown_lines(points: Sequence[Point], width: int, gives_way: Sequence[str
 
 
 def explanation_text(result: Result) -> str:
-    """The explanation of a result, a block for each load point."""
+    """The explanation of a result, a block for each load point, then its warnings and notes."""
     width = terminal_width()
     lines = breakdown_lines(result.summary, width)
     for point in result.summary:
@@ -92,4 +92,5 @@ def explanation_text(result: Result) -> str:
         lines += [sentence(f"{point.title}{pooled}{'' if point.valid else ', NOT VALID'}")]
         lines += [fill(f"  {sentence(one.text)}", width) for one in explain(point, result)]
         lines += [""]
+    lines += [fill(sentence(f"{one.code} ({one.load_points}) {one.sentences}"), width) for one in grouped_warnings(result.summary)]
     return "\n".join(lines)

@@ -13,7 +13,7 @@ import perfkit
 
 _PAGE = pathlib.Path(perfkit.__file__).absolute().parent / "docs/reference/warnings.md"
 _SECTION = re.compile(
-    r"^### `(?P<code>\w+)`\n\n(?P<meaning>.+?)\.(?P<invalid> The load point is not valid\.)?\n\n"
+    r"^### `(?P<code>\w+)`\n\n(?P<meaning>.+?)\.(?P<invalid> The load point is not valid\.)?(?P<note> For information\.)?\n\n"
     r"\*\*Cause\.\*\* .+\.\n\n\*\*Remedy\.\*\* .+?\.(?: Keys and options: (?P<keys>.+)\.)?\n",
     re.MULTILINE,
 )
@@ -29,6 +29,8 @@ class WarningText:
     """What was seen, without a full stop."""
     is_invalid: bool
     """Whether it makes a load point invalid, because its figures are those of the load generator or of a cold target."""
+    is_note: bool
+    """Whether it is for information: it limits a figure that is shown as unknown or with a wider interval, or changes none."""
     keys: str
     """The scenario keys and `perfkit run` options of the remedy; empty if there are none."""
 
@@ -37,4 +39,4 @@ class WarningText:
 def warning_texts() -> Mapping[str, WarningText]:
     """The texts of all warnings by code."""
     found = _SECTION.finditer(_PAGE.read_text(encoding="utf-8"))
-    return {one["code"]: WarningText(one[0], one["meaning"], bool(one["invalid"]), one["keys"] or "") for one in found}
+    return {one["code"]: WarningText(one[0], one["meaning"], bool(one["invalid"]), bool(one["note"]), one["keys"] or "") for one in found}

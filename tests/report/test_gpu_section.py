@@ -6,7 +6,7 @@ import pytest
 
 from perfkit.errors import MeasurementWarning
 from perfkit.figures.resources import GpuFigures
-from perfkit.report.page import Figure
+from perfkit.report.page import Bullets, Figure
 from perfkit.report.render import render_html, render_markdown
 from perfkit.report.run import run_page, run_summary_page
 from perfkit.report.run_charts import run_charts
@@ -58,7 +58,7 @@ def test_the_gpus_follow_the_summary_with_their_curves_over_the_whole_width(serv
     result, timeline = served()
     page = page_of(result, timeline)
     titles = [section.title for section in page.sections]
-    assert titles[titles.index("Summary") + 1] == "GPUs"
+    assert titles[titles.index("Summary") :][:2] == ["Summary", "GPUs"]
     assert titles.count("GPUs") == 1
     table, figure = page.sections[titles.index("GPUs")].blocks
     assert isinstance(table, Table)
@@ -67,7 +67,7 @@ def test_the_gpus_follow_the_summary_with_their_curves_over_the_whole_width(serv
     assert [chart.title for chart in figure.charts.charts] == ["GPU busy", "GPU power"]
     assert figure.charts.columns == 1
     assert {y for y in figure.charts.charts[0].lines[0].ys if y is not None} == {64.0}
-    over_time = page.sections[titles.index("Plots")].blocks[-1]
+    (over_time,) = page.sections[titles.index("Over time")].blocks
     assert isinstance(over_time, Figure)
     drawn = [chart.title for chart in over_time.charts.charts]
     assert "server's time per request" in drawn
@@ -109,9 +109,9 @@ def test_where_no_gpu_served_nothing_is_moved(served):
     result, timeline = served("cpu")
     page = page_of(result, timeline)
     titles = [section.title for section in page.sections]
-    assert titles[titles.index("GPUs") :] == ["GPUs", "Repetitions", "Environment", "Scenario", "How the figures are defined"]
+    assert titles[titles.index("GPUs") :] == ["GPUs", "Notes", "Repetitions", "Environment", "Scenario", "How the figures are defined"]
     assert headings(page)[2:5] == ["throughput", "inferences", "p50"]
-    over_time = page.sections[titles.index("Plots")].blocks[-1]
+    (over_time,) = page.sections[titles.index("Over time")].blocks
     assert [chart.title for chart in over_time.charts.charts][2:] == ["server's time per request", "GPU busy", "GPU power"]
     assert "GPUs" not in [section.title for section in run_summary_page(result).sections]
 
@@ -129,9 +129,7 @@ def test_an_idle_gpu_is_told_before_the_figures_and_in_the_terminal_s_states(ser
     points = (cold.model_copy(update={"warnings": (*cold.warnings, warning)}), warm)
     result = result.model_copy(update={"summary": points})
     page = page_of(result, timeline)
-    attention = next(section for section in page.sections if section.title == "Attention")
-    assert [section.title for section in page.sections].index("Attention") < [section.title for section in page.sections].index("Summary")
-    (item,) = attention.blocks[0].items
+    (item,) = next(block for block in page.sections[0].blocks if isinstance(block, Bullets)).items
     assert (item.subject, item.text, item.code) == ("http, concurrency 1", warning.message, "gpu_idle")
     assert [row[-1] for row in terminal_table(points).texts] == ["GPU idle", "ok"]
     assert "The GPU was idle while requests waited" in render_html(page)

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from perfkit.report.chart import BLUE, VERMILLION, Axis, Chart, ChartGroup, Line, faded
+from perfkit.report.chart import BLUE, VERMILLION, Axis, Chart, ChartGroup, Line
 from perfkit.report.page import Figure, Page, Section
 from perfkit.report.render import render_html
 from perfkit.report.run import write_reports
@@ -23,11 +23,13 @@ DRAWN = """
   const { width, height } = svg.getBoundingClientRect(), shown = (one) => one.getAttribute("visibility") !== "hidden";
   return [width, height, svg.querySelectorAll(".lines path").length, [...svg.querySelectorAll(".ticks text")].filter(shown).length];
 })"""
+UNFOLD = "document.querySelectorAll('main > details').forEach((one) => { one.open = true; })"
 STROKE = "getComputedStyle(document.querySelector('.lines path')).stroke"
 
 
 def assert_drawn(browser, number):
-    """That many charts have a size that can be read, lines, and ticks, and none is wider than the window."""
+    """That many charts have a size that can be read, lines, and ticks, and none is wider than the window; nothing is folded."""
+    browser.evaluate(UNFOLD)
     assert browser.evaluate("document.documentElement.dataset.charts") == str(number)
     drawn = browser.evaluate(DRAWN)
     assert len(drawn) == number
@@ -75,7 +77,7 @@ def test_charts_are_drawn_and_nothing_scrolls_sideways(browser, run_page, width,
     assert browser.requests == [run_page.as_uri()]
     assert browser.evaluate("window.owned") is None
     assert_drawn(browser, 10)
-    assert browser.evaluate(STROKE) == rgb(faded(BLUE)[is_dark])
+    assert browser.evaluate(STROKE) == rgb(BLUE[is_dark])
     background = browser.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, re.findall(r"\d+", background))) < 3 * 128) == is_dark
     assert run_page.stat().st_size < LARGEST_BYTES
@@ -215,13 +217,14 @@ def test_a_forecast_is_read_by_its_dates(browser, pages):
 @pytest.mark.parametrize("is_dark", [False, True])
 def test_axe_finds_nothing_serious(browser, run_page, is_dark):
     browser.show(run_page, width=1280, is_dark=is_dark)
-    browser.evaluate("[...document.querySelectorAll('details')].slice(0, 3).forEach((one) => { one.open = true; })")
+    browser.evaluate("[...document.querySelectorAll('details')].forEach((one) => { one.open = true; })")
     assert browser.serious() == []
 
 
 def test_keys_read_values_and_zoom_all_charts_of_the_shared_axis(browser, run_page):
     browser.show(run_page, width=1280)
-    figure = "document.querySelectorAll('figure')[2]"
+    browser.evaluate(UNFOLD)
+    figure = "document.querySelectorAll('figure')[3]"
     browser.evaluate(f"{figure}.querySelector('.plot').focus()")
     browser.press("End")
     spoken = browser.evaluate(f"{figure}.querySelector('[aria-live]').textContent")
@@ -234,13 +237,14 @@ def test_keys_read_values_and_zoom_all_charts_of_the_shared_axis(browser, run_pa
     browser.press("+")
     after = browser.evaluate(views.format("document"))
     assert [one != other for one, other in zip(before, after, strict=True)] == [False] * 5 + [True] * 5
-    assert browser.evaluate("[...document.querySelectorAll('.tools')].map((one) => one.lastChild.hidden)") == [True, True, False]
+    assert browser.evaluate("[...document.querySelectorAll('.tools')].map((one) => one.lastChild.hidden)") == [True, True, True, False]
     browser.press("Escape")
     assert browser.evaluate(views.format("document")) == before
 
 
 def test_a_load_point_is_chosen(browser, run_page):
     browser.show(run_page, width=1280)
+    browser.evaluate(UNFOLD)
     choice = "document.querySelector('select')"
     assert browser.evaluate(f"[...{choice}.options].slice(0, 2).map((one) => one.text)") == ["all", "http, concurrency 1, 1 (not valid)"]
     browser.evaluate(f"{choice}.value = 0; {choice}.dispatchEvent(new Event('change'))")
@@ -267,7 +271,8 @@ def test_the_curves_of_the_gpus_share_cursor_and_zoom_with_the_other_charts_over
     browser.show(maker.folder / "report.html", width=1280)
     titles = browser.evaluate("[...document.querySelectorAll('.charts')].map((one) => one.querySelector('.chart-title').textContent)")
     gpus, times = titles.index("GPU power"), max(number for number, title in enumerate(titles) if title == "service time")
-    assert 0 < times - gpus == len(titles) - 1
+    assert 0 < gpus < times == len(titles) - 1
+    browser.evaluate(UNFOLD)
     resets = "[...document.querySelectorAll('.tools')].map((one) => one.lastChild.hidden)"
     places = "[...document.querySelectorAll('figure')[{}].querySelectorAll('.where')].map((one) => one.textContent)"
     assert browser.evaluate(resets) == [True] * len(titles)
@@ -306,23 +311,28 @@ def test_paper_has_the_charts_without_tools_in_light_colours(browser, run_page):
     browser.show(run_page, width=400, is_dark=True)
     browser.call("Emulation.setEmulatedMedia", media="print", features=[{"name": "prefers-color-scheme", "value": "dark"}])
     browser.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-    assert browser.evaluate("[...document.querySelectorAll('.tools, details')].every((one) => one.getBoundingClientRect().width === 0)")
+    browser.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert browser.evaluate("document.querySelectorAll('main > details:not([open])').length") == 0
+    assert browser.evaluate("[...document.querySelectorAll('.tools, .values-table')].every((one) => one.getBoundingClientRect().width === 0)")
     assert browser.evaluate("document.querySelectorAll('.plot > svg')[5].viewBox.baseVal.width") == 880, (
         "as wide as it was drawn, not as a telephone"
     )
-    assert browser.evaluate(STROKE) == rgb(faded(BLUE)[0])
+    assert browser.evaluate(STROKE) == rgb(BLUE[0])
     assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    browser.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert browser.evaluate("document.querySelectorAll('main > details[open]').length") == 0
     browser.call("Emulation.setEmulatedMedia", media="", features=[])
 
 
 @pytest.mark.parametrize("width", [1280, 400])
 def test_charts_are_read_where_scripts_are_off(browser, run_page, width):
     browser.show(run_page, width=width, has_scripts=False)
+    browser.evaluate(UNFOLD)
     drawn = browser.evaluate(DRAWN)
     assert len(drawn) == 10
     assert min(one[0] for one in drawn) > 300
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
-    names = browser.evaluate("[...document.querySelector('.legend').querySelectorAll('.key')].map((one) => one.textContent.trim())")
+    names = browser.evaluate("[...document.querySelectorAll('.legend')[1].querySelectorAll('.key')].map((one) => one.textContent.trim())")
     assert names[:2] == ["http p50", "http p99"]
     assert browser.evaluate("document.querySelectorAll('button').length") == 0
 

@@ -10,7 +10,7 @@ def test_reports_are_written_beside_the_result_without_temporary_files(synthetic
     maker = synthetic(protocols=("http",), concurrencies=(1, 2))
     maker.write()
     written = write_reports(maker.folder)
-    names = {"plots/load.svg", "plots/percentiles.svg", "plots/timeline.svg", "report.md", "report.html"}
+    names = {"plots/load.svg", "plots/trade.svg", "plots/percentiles.svg", "plots/timeline.svg", "report.md", "report.html"}
     assert {str(file.relative_to(maker.folder)) for file in written} == names
     found = {str(file.relative_to(maker.folder)) for file in maker.folder.rglob("*") if file.is_file()}
     assert found == names | {"result.json", "latency.hlog", "checksums.sha256"}

@@ -9,7 +9,7 @@ from hdrh.histogram import HdrHistogram
 
 from perfkit.report.chart import RED
 from perfkit.report.chart_svg import render_plots as render
-from perfkit.report.run_charts import load_group, percentile_curve, percentile_group, run_charts
+from perfkit.report.run_charts import load_group, percentile_curve, percentile_group, run_charts, trade_group
 from perfkit.report.time_charts import time_group
 from perfkit.report.timeline import read_timeline
 from perfkit.stats.buckets import DIGITS, EMPTY, HIGHEST_NS, LOWEST_NS, BucketCounts
@@ -84,7 +84,8 @@ def test_no_samples_give_an_empty_curve():
 
 def test_the_load_charts_show_the_summarys_figures(synthetic):
     result, _, _ = written(synthetic)
-    trade, throughput, times = lines(load_group(result.summary)).values()
+    (trade,) = lines(trade_group(result.summary)).values()
+    throughput, times = lines(load_group(result.summary)).values()
     for protocol in ("http", "grpc"):
         some = [point for point in result.summary if point.protocol == protocol]
         rates = tuple(point.throughput_per_s for point in some)
@@ -205,7 +206,7 @@ def test_a_long_run_is_drawn_in_steps_of_several_seconds(synthetic):
 def test_labels_name_quantity_and_unit(synthetic):
     result, timeline, _ = written(synthetic, concurrencies=(1, 8), repetitions=1)
     plots = render_plots(result, timeline)
-    assert list(plots) == ["load", "percentiles", "timeline"]
+    assert list(plots) == ["load", "trade", "percentiles", "timeline"]
     names = {"http", "grpc", "http p50", "grpc p99"}
     assert {"concurrency (requests in flight)", "service time (ms)", "throughput (answers/s)", *names} <= set(texts(plots["load"]))
     assert {"50%", "90%", "99%", "percentile", "service time (ms)", "concurrency 8"} <= set(texts(plots["percentiles"]))
@@ -244,8 +245,8 @@ def test_an_invalid_point_is_drawn_hollow_and_explained(synthetic):
         ({"protocols": ()}, []),
         ({"concurrencies": (4,)}, ["percentiles", "timeline"]),
         ({"concurrencies": (4,), "repetitions": 1, "seconds": 1, "samples": 1}, ["percentiles", "timeline"]),
-        ({"protocols": ("http",), "concurrencies": tuple(range(1, 13)), "repetitions": 1}, ["load", "percentiles", "timeline"]),
-        ({"concurrencies": (1, 1000)}, ["load", "percentiles", "timeline"]),
+        ({"protocols": ("http",), "concurrencies": tuple(range(1, 13)), "repetitions": 1}, ["load", "trade", "percentiles", "timeline"]),
+        ({"concurrencies": (1, 1000)}, ["load", "trade", "percentiles", "timeline"]),
     ],
 )
 def test_plots_without_values_are_left_out(synthetic, options, names):

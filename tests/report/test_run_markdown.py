@@ -21,7 +21,7 @@ def test_the_table_has_a_row_per_load_point_with_all_figures(synthetic):
     result = synthetic(samples=1000).write()
     heading, rule, *rows = table(render_markdown(run_summary_page(result)))
     assert len(rows) == len(result.summary) == 8
-    assert {len(row) for row in (heading, rule, *rows)} == {13}
+    assert {len(row) for row in (heading, rule, *rows)} == {12}
     assert all(re.fullmatch(r"---:?", cell) for cell in rule)
     for row, point in zip(rows, result.summary, strict=True):
         rates = [format_rate_per_s(rate) for rate in (point.throughput_per_s, point.inferences_per_s)]

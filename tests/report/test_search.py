@@ -56,7 +56,7 @@ def test_the_chart_shows_each_probe_the_interval_and_the_fitted_curve(result):
 
 
 def test_the_page_and_the_terminal_show_the_outcome_and_the_probes(result, capsys):
-    assert "<strong>The capacity is 18.0/s.</strong>" in render_html(run_page(result, {}))
+    assert "<p>The capacity is 18.0/s.</p>" in render_html(run_page(result, {}))
     print_summary(result)
     printed = capsys.readouterr().out
     assert "overloaded" in printed

@@ -49,7 +49,7 @@ def test_through_a_pipe_a_warning_and_the_status_stay_on_one_line_each_however_l
     print_sweep_warnings([("threads=2", results["threads=2"])])
     warned = capsys.readouterr().err.splitlines()
     assert max(map(len, warned)) > 140
-    assert all(line.startswith("warning ") for line in warned)
+    assert [line.startswith(("warning ", "1 note (few_samples; ")) for line in warned] == [True] * 2
     print_status_line("invalid", "words, " * 40 + "end", 5)
     assert capsys.readouterr().err == f"status: invalid ({'words, ' * 40}end; exit code 5)\n"
 

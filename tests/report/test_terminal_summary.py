@@ -10,7 +10,7 @@ from perfkit.figures.resources import ServerFigures
 from perfkit.report.live import describe_point
 from perfkit.report.table import Column, Table
 from perfkit.report.terminal import fitted_text, print_status, print_warnings
-from perfkit.report.terminal_summary import print_summary
+from perfkit.report.terminal_summary import explanation_text, print_summary
 from perfkit.result.model import SloJudgement
 from perfkit.units import format_duration_ns, format_rate_per_s
 
@@ -94,7 +94,7 @@ def test_the_terminal_shows_warnings_slo_and_status(synthetic, capsys):
     print_warnings(result)
     print_status(result, 130)
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0].startswith("warning few_samples (http, concurrency 1) Too few samples for p99")
+    assert lines[0] == "1 note (few_samples; the report and perfkit explain have it)"
     assert lines[-2:] == [
         "SLO violated (http, concurrency 1) p99 is too long.",
         "status: interrupted: by a signal (1 load point, SLO violated; exit code 130)",
@@ -124,6 +124,14 @@ def test_warnings_of_one_kind_are_one_line_with_their_load_points_and_the_remedy
     printed = " ".join(capsys.readouterr().err.split())
     assert [printed.count(f"warning {code} ") for code in ("busy_machine", "generator_bound")] == [1, 1]
     assert printed.index("busy_machine") < printed.index("generator_bound"), "its cause comes before the generator"
-    assert "warning few_samples (http, concurrency 1) Too few samples for p99: at least 662 are needed" in printed
-    assert printed.count("warning few_samples ") == 2, "one for the p99, one for the p99.9"
-    assert "Remedy: measure.duration (run URL: --duration), measure.repetitions." in printed
+    assert printed.endswith("1 note (few_samples; the report and perfkit explain have it)")
+    told = " ".join(explanation_text(result).split())
+    assert "few_samples (http, concurrency 1) Too few samples for p99: at least 662 are needed" in told
+    assert told.count("few_samples (") == 2, "one for the p99, one for the p99.9"
+    assert "Remedy: measure.duration (run URL: --duration), measure.repetitions." in told
+
+
+def test_another_process_is_a_note_unless_it_may_have_spoiled_a_load_point(synthetic, capsys):
+    busy = MeasurementWarning("busy_machine", "This machine was busy.")
+    print_warnings(synthetic(protocols=("http",), samples=1000, seconds=10, warnings=(busy,)).write())
+    assert capsys.readouterr().err.startswith("2 notes (busy_machine, few_samples; the report and perfkit explain have them)")

@@ -253,7 +253,8 @@
       label.append(figure.choice);
       tools.append(label);
     }
-    tools.append(element("span", { class: "muted" }, "Drag to zoom, double-click to show all; the names show and hide lines."), figure.reset);
+    if (!index) tools.append(element("span", { class: "muted" }, "Drag to zoom, double-click to show all; the names show and hide lines."));
+    tools.append(figure.reset);
     holder.before(tools);
   });
   for (const panel of panels) panel.layOut();
