@@ -10,7 +10,12 @@ import pytest
 def opened(monkeypatch):
     """The URIs that a browser was told to show."""
     uris = list[str]()
-    monkeypatch.setattr(webbrowser, "open", lambda uri: uris.append(uri) or True)
+
+    def show(uri):
+        uris.append(uri)
+        return True
+
+    monkeypatch.setattr(webbrowser, "open", show)
     return uris
 
 

@@ -118,7 +118,7 @@ def test_an_interrupt_while_the_report_is_drawn_keeps_the_result_and_prints_its_
     running = perfkit.start("run", write_quick_scenario(measure={"warmup": "0s", "requests": 20, "repetitions": 1}), report=True)
     drawing = running.child("perfkit.cli.drawing")
     drawing.suspend()
-    running.wait_for_line("warning shared_cpus")  # of the figures, which do not wait for the report
+    running.wait_for_line("shared_cpus")  # of the figures, which do not wait for the report
     running.signal(signal.SIGINT)
     finished = running.finish()
     assert finished.code == 130

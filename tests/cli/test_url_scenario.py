@@ -3,6 +3,7 @@
 import argparse
 import json
 import pathlib
+from typing import Any
 
 import pytest
 import yaml
@@ -123,16 +124,16 @@ def test_the_printed_scenario_is_the_one_that_is_run(perfkit, server, tmp_path):
 
 def index_handler(*names):
     """A server that lists these models, the last of which is not ready, and has the model `m`."""
+    served: Any = v2_handler(lambda _: None)
 
-    class Handler(v2_handler(lambda _: None)):
-        def do_POST(self):
-            if self.path != "/v2/repository/index":
-                return super().do_POST()
-            self.body()
-            states = [*["READY"] * (len(names) - 1), "UNAVAILABLE"]
-            return self.answer(200, [{"name": name, "version": "1", "state": state} for name, state in zip(names, states, strict=False)])
+    def do_post(handler):
+        if handler.path != "/v2/repository/index":
+            return served.do_POST(handler)
+        handler.body()
+        states = [*["READY"] * (len(names) - 1), "UNAVAILABLE"]
+        return handler.answer(200, [{"name": name, "version": "1", "state": state} for name, state in zip(names, states, strict=False)])
 
-    return Handler
+    return type("Handler", (served,), {"do_POST": do_post})
 
 
 def test_the_model_may_be_left_out_where_one_alone_is_ready(perfkit):

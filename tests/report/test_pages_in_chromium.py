@@ -313,7 +313,9 @@ def test_paper_has_the_charts_without_tools_in_light_colours(browser, run_page):
     browser.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     browser.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert browser.evaluate("document.querySelectorAll('main > details:not([open])').length") == 0
-    assert browser.evaluate("[...document.querySelectorAll('.tools, .values-table')].every((one) => one.getBoundingClientRect().width === 0)")
+    assert browser.evaluate(
+        "[...document.querySelectorAll('.tools, .values-table')].every((one) => one.getBoundingClientRect().width === 0)"
+    )
     assert browser.evaluate("document.querySelectorAll('.plot > svg')[5].viewBox.baseVal.width") == 880, (
         "as wide as it was drawn, not as a telephone"
     )
