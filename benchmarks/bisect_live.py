@@ -23,7 +23,8 @@ import sys
 from benchmarks.processes import run_interruptibly, write_scenario
 from benchmarks.report import Report, describe_machine, program_options
 from benchmarks.synthetic import INPUT
-from perfkit.bisection.folder import BISECTION_FILE, Bisection, format_change
+from perfkit.bisection.folder import BISECTION_FILE, Bisection
+from perfkit.units import format_signed_change
 
 SERVICE_US, SERVERS, IN_FLIGHT = 40_000, 12, 24
 SERVER = f"""
@@ -100,11 +101,13 @@ def main() -> int:
     )
     page.table(">gate", ">revision", ">pairs", f">change of {regression.metric if regression else 'the metric'}", "outcome")
     if regression is not None:
-        change = format_change(regression.scale, regression.estimate, regression.interval)
+        change = format_signed_change(regression.scale, regression.estimate, regression.interval)
         page.row(1, found.revisions, regression.pairs, change, "slower")
     for number, one in enumerate(found.gates, 2):
         change = (
-            "–" if one.estimate is None else format_change("ratio" if regression is None else regression.scale, one.estimate, one.interval)
+            "–"
+            if one.estimate is None
+            else format_signed_change("ratio" if regression is None else regression.scale, one.estimate, one.interval)
         )
         page.row(number, one.position, one.pairs, change, one.outcome.replace("_", " "))
     note = "What counts as slower, and how sure it is: [bisecting](../docs/how-to/bisecting.md)."

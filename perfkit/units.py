@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Mapping
 from fractions import Fraction
+from typing import Literal
 
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
@@ -139,3 +140,24 @@ def write_minutes(seconds: float) -> str:
 def part(whole: int, number: int, parts: int) -> int:
     """One of so many parts of a whole number; they add up to it and differ by at most 1."""
     return whole // parts + (number < whole % parts)
+
+
+def format_signed_change(
+    scale: Literal["ratio", "difference"], estimate: float, interval: tuple[float | None, float | None] | None = None
+) -> str:
+    """A change as text: `+12.3 %` of a ratio of 1.123, `+0.50 points` of a difference of shares; with an interval `+12.3 % [+7.9, +16.8]`.
+
+    An interval without one end is `[+7.9 or more]`, without both `[not bounded]`.
+    """
+
+    def percent(value: float) -> str:
+        return f"{100 * (value - 1):+.1f}" if scale == "ratio" else f"{100 * value:+.2f}"
+
+    text = f"{percent(estimate)} {'%' if scale == 'ratio' else 'points'}"
+    if interval is None:
+        return text
+    low, high = interval
+    if low is not None and high is not None:
+        return f"{text} [{percent(low)}, {percent(high)}]"
+    ends = f"{percent(low)} or more" if low is not None else f"{percent(high)} or less" if high is not None else "not bounded"
+    return f"{text} [{ends}]"

@@ -106,16 +106,6 @@ class Bisection(Part):
     """The load generator's environment in the first gate, and what each server reports about itself."""
 
 
-def format_change(scale: Scale, estimate: float, interval: Interval | None = None) -> str:
-    """A change as text: `+12.3 %`, or for a share `+0.50 points`, with an interval `+12.3 % [+7.9, +16.8]`."""
-
-    def percent(value: float | None) -> str:
-        return "?" if value is None else f"{100 * (value - 1):+.1f}" if scale == "ratio" else f"{100 * value:+.2f}"
-
-    ends = "" if interval is None else f" [{percent(interval[0])}, {percent(interval[1])}]"
-    return f"{percent(estimate)} {'%' if scale == 'ratio' else 'points'}{ends}"
-
-
 PROGRESS_SCHEMA = "perfkit.bisection-progress/1"
 PROGRESS_FILE, BISECTION_FILE, GATES_FOLDER, WORKTREES_FOLDER = "progress.json", "bisection.json", "gates", "worktrees"
 

@@ -14,7 +14,7 @@ from perfkit.process.child import signal_name
 from perfkit.result.fingerprint import environment_differences
 from perfkit.result.model import Result
 from perfkit.text import one_line, sentence
-from perfkit.units import format_minutes
+from perfkit.units import format_minutes, format_signed_change
 
 OUTCOMES = {
     "pass": "no metric is worse than its margin allows",
@@ -74,6 +74,15 @@ def format_size(one: Comparison, size: float) -> str:
     return f"{100 * max(size, 0.0):.1f} %"
 
 
+def worst_of(verdict: Verdict) -> Comparison | None:
+    """The gated metric that the verdict is told by: the largest regression, or where there is none, the largest slowdown that is not ruled out."""
+    told = [one for one in verdict.gated if one.outcome == "regressed"]
+    if told:
+        return max(told, key=lambda one: one.slowdown or 0.0)
+    ratios = [one for one in verdict.gated if one.scale == "ratio"] or list(verdict.gated)
+    return max(ratios, key=_bound, default=None)
+
+
 def _bound(one: Comparison) -> float:
     return math.inf if one.ruled_out_slowdown is None else one.ruled_out_slowdown
 
@@ -119,19 +128,10 @@ def _possible(one: Comparison) -> str:
 
 
 def format_change(comparison: Comparison) -> str:
-    """The estimate and its interval as text: `+12.3 % [+7.9, +16.8]`, for a share `+0.50 [+0.10, +0.90] points`."""
+    """The estimate and its interval as text: `+12.3 % [+7.9, +16.8]`, for a share `+0.50 points [+0.10, +0.90]`."""
     if comparison.estimate is None:
         return "not measured"
-    is_difference = comparison.scale == "difference"
-
-    def percent(value: float | None) -> str:
-        if value is None:
-            return "?"
-        return f"{100 * value:+.2f}" if is_difference else f"{100 * (value - 1):+.1f}"
-
-    low, high = comparison.interval or (None, None)
-    interval = f"[{percent(low)}, {percent(high)}]"
-    return f"{percent(comparison.estimate)} {interval} points" if is_difference else f"{percent(comparison.estimate)} % {interval}"
+    return format_signed_change(comparison.scale, comparison.estimate, comparison.interval or (None, None))
 
 
 def describe_others(load: GeneratorLoad) -> str:

@@ -110,10 +110,16 @@ class Comparison(Part):
         return None if self.estimate is None else self._worse_by(self.estimate)
 
     @property
+    def slowdown_interval(self) -> tuple[float | None, float | None]:
+        """The interval as slowdowns, the better end first; None for an end that is open."""
+        ends = self.interval or (None, None)
+        best, worst = ends if self.better == "lower" else ends[::-1]
+        return None if best is None else self._worse_by(best), None if worst is None else self._worse_by(worst)
+
+    @property
     def ruled_out_slowdown(self) -> float | None:
         """The slowdown above which every one is ruled out: the interval's end on the bad side; None if that end is open."""
-        worst = None if self.interval is None else self.interval[1 if self.better == "lower" else 0]
-        return None if worst is None else self._worse_by(worst)
+        return self.slowdown_interval[1]
 
     def _worse_by(self, value: float) -> float:
         """A value on the scale as a slowdown."""

@@ -2,12 +2,13 @@
 
 import sys
 
-from perfkit.bisection.folder import Bisection, RevisionGate, format_change
+from perfkit.bisection.folder import Bisection, RevisionGate
 from perfkit.report.render import render_markdown_table
 from perfkit.report.table import Cell, Column, Mark, Table
 from perfkit.report.terminal import fill, fitted_text, print_status_line, terminal_width
 from perfkit.text import markdown as escape
 from perfkit.text import sentence, write_styled
+from perfkit.units import format_signed_change
 
 OUTCOMES = {
     "found": "found: the first slower revision",
@@ -91,14 +92,14 @@ def _gates(bisection: Bisection) -> int:
 def _change(bisection: Bisection, gate: RevisionGate) -> str | None:
     if bisection.regression is None or gate.estimate is None:
         return None
-    return format_change(bisection.regression.scale, gate.estimate, gate.interval)
+    return format_signed_change(bisection.regression.scale, gate.estimate, gate.interval)
 
 
 def _caption(bisection: Bisection) -> str:
     good, regression = bisection.good.short, bisection.regression
     if regression is None:
         return f"each revision against {good}"
-    limit = format_change(regression.scale, regression.threshold)
+    limit = format_signed_change(regression.scale, regression.threshold)
     wrong = "" if bisection.error_rate is None else f"; the answer is wrong with a probability of at most {bisection.error_rate:.0%}"
     return (
         f"{regression.metric}, {regression.load_point}, each revision against {good}; {regression.confidence:.1%} intervals; slower is beyond "

@@ -83,6 +83,7 @@ class Headline:
     """What a page is about as one large figure, how far it can be trusted, in a word or two, and a few figures beside it."""
 
     figure: str
+    """Empty where there is none, with caption and interval."""
     caption: str
     interval: str
     word: str

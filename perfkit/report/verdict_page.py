@@ -2,16 +2,18 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from perfkit.gate.sentences import describe_others, headline, metric_title
-from perfkit.gate.verdict import Comparison, Verdict
-from perfkit.report.chart import BLUE, MUTED, VERMILLION, Axis, Chart, ChartGroup, Level, Line
-from perfkit.report.page import Block, Bullets, Code, Facts, Figure, Item, Page, Paragraph, sections_of
+from perfkit.gate.sentences import DECIDED, describe_others, finding, format_change, format_size, metric_title, worst_of
+from perfkit.gate.verdict import MAXIMUM_EFFECT, Comparison, Verdict
+from perfkit.report.chart import BLUE, GREEN, MUTED, RED, VERMILLION, Axis, Chart, ChartGroup, Colour, Level, Line
+from perfkit.report.page import Block, Bullets, Code, Fact, Facts, Figure, Headline, Item, Page, Paragraph, Section, Trust, sections_of
 from perfkit.report.table import MISSING
 from perfkit.report.verdict import EXPLAINED_EFFECT, describe_sides, metrics_table, pair_slowdowns
 from perfkit.units import format_minutes
 
+_COLOURS: Mapping[str, Colour] = {"regressed": RED, "inconclusive": VERMILLION, "improved": GREEN, "pass": BLUE}
+_INTERVALS = "Each mark is a metric: how much worse the candidate is, with its interval. A pass needs the whole interval to the left of the margin, the ring."
 _CAPTION = (
     "A dot is one pair: how much worse the candidate was than the baseline measured next to it; below zero it was better. The verdict rests on "
     "the interval over all pairs, not on single dots. A trend over the pairs is a drift of the machine."
@@ -33,33 +35,93 @@ def verdict_page(verdict: Verdict) -> Page:
         note = f"Intervals: {verdict.comparisons[0].confidence:.1%}. The adjusted p accounts for all metrics and looks; up to {verdict.false_alarm_rate:g} it means a regression. {EXPLAINED_EFFECT}."
     control = f"Baseline {verdict.baseline} against itself, {verdict.control_pairs} pairs."
     blocks: dict[str, Sequence[Block]] = {
-        "Verdict": [
-            *([] if _is_bad(verdict) else [Paragraph(headline(verdict), is_strong=True)]),
+        "": [
+            _headline(verdict),
+            Paragraph(f"{finding(verdict)}.", is_strong=True),
             *(Paragraph(reason) for reason in verdict.reasons),
             Paragraph(f"{sides[0].upper()}{sides[1:]}."),
+            *_intervals(verdict),
         ],
         "Server log": list(_failure(verdict)),
         "What to do next": list(_next_steps(verdict)),
         "Attention": [Bullets(attention)] if (attention := tuple(_attention(verdict))) else [],
         "Metrics": [metrics_table(verdict.comparisons, note)] if verdict.comparisons else [],
-        "Pairs": list(_figures(verdict)),
-        "Control": [Paragraph(control), dataclasses.replace(metrics_table(verdict.control), title="Metrics of the control")]
-        if verdict.control
-        else [],
-        "Time": [Facts((("", tuple(time_facts(verdict))),))] if verdict.timing is not None else [],
-        "Environment": [Facts((("", tuple(_facts(verdict))),))],
+    }
+    control_table = dataclasses.replace(metrics_table(verdict.control), title="Metrics of the control")
+    folded: dict[str, tuple[str, Sequence[Block]]] = {
+        "Pairs": (f"{verdict.pairs} pairs" if verdict.pairs else "", list(_figures(verdict))),
+        "Control": (
+            f"{verdict.control_pairs} pairs of the baseline with itself",
+            [Paragraph(control), control_table] if verdict.control else [],
+        ),
+        "Time": ("", [Facts((("", tuple(time_facts(verdict))),))] if verdict.timing is not None else []),
+        "Environment": ("", [Facts((("", tuple(_facts(verdict))),))]),
     }
     return Page(
         f"Gate: {verdict.scenario}",
-        sections_of(blocks),
+        (*sections_of(blocks), *(Section(title, tuple(held), found, is_folded=True) for title, (found, held) in folded.items() if held)),
         subtitle=f"{verdict.mode} gate, started {verdict.started_at}",
-        banner=headline(verdict) if _is_bad(verdict) else "",
         footer="Made by `perfkit gate`.",
     )
 
 
-def _is_bad(verdict: Verdict) -> bool:
-    return verdict.kind in ("regressed", "incomparable", "invalid", "error")
+_TRUSTS: Mapping[str, Trust] = {"pass": "good", "inconclusive": "open"}
+
+
+def _headline(verdict: Verdict) -> Headline:
+    """The verdict as a word, with the regression or the largest slowdown that is not ruled out, if it rests on figures."""
+    one, figure, caption, interval = worst_of(verdict), "", "", ""
+    if one is not None and verdict.kind in DECIDED and one.estimate is not None:
+        where = f"{metric_title(one.metric)}, {one.load_point}"
+        if one.outcome == "regressed":
+            figure, _, interval = format_change(one).partition(" [")
+            interval, caption = interval.rstrip("]").replace(", ", " to "), where
+        elif one.ruled_out_slowdown is not None and one.ruled_out_slowdown < MAXIMUM_EFFECT:
+            figure, caption = f"≤ {format_size(one, one.ruled_out_slowdown)}", f"the largest slowdown that is not ruled out: {where}"
+    facts = [Fact("pairs", str(verdict.pairs))] if verdict.pairs else []
+    if verdict.duration_s is not None:
+        facts.append(Fact("from start to verdict", format_minutes(verdict.duration_s)))
+    confidence = one.confidence if one is not None else 0.95
+    return Headline(figure, caption, interval, verdict.kind, _TRUSTS.get(verdict.kind, "bad"), tuple(facts), confidence)
+
+
+def _intervals(verdict: Verdict) -> Iterator[Block]:
+    """The change of each gated metric with its interval and margin, beside each other."""
+    gated = [one for one in verdict.gated if one.scale == "ratio" and one.slowdown is not None]
+    if not gated:
+        return
+    ends = [
+        100 * end for one in gated for end in (one.slowdown, one.margin, *one.slowdown_interval) if end is not None and end < MAXIMUM_EFFECT
+    ]
+    low, high = min(0.0, *ends) - 1, max(ends) + 1
+    rows = {one.title: float(len(gated) - index) for index, one in enumerate(gated)}
+    lines = []
+    for outcome, colour in _COLOURS.items():
+        own = [one for one in gated if one.outcome == outcome]
+        if own:
+            reaches = [
+                tuple(100 * end if end is not None else beyond for end, beyond in zip(one.slowdown_interval, (low, high), strict=True))
+                for one in own
+            ]
+            row = [rows[one.title] for one in own]
+            lines.append(Line(
+                outcome, tuple(100 * (one.slowdown or 0.0) for one in own), tuple(row), colour, "dots",
+                tuple((max(left, low), min(right, high), at, at) for (left, right), at in zip(reaches, row, strict=True)),
+                labels=tuple(f"{metric_title(one.metric)}, {one.load_point}" for one in own),
+            ))  # fmt: skip
+    lines.append(Line("margin", tuple(100 * one.margin for one in gated), tuple(rows.values()), MUTED, "hollow"))
+    ticks = tuple((rows[one.title], f"{metric_title(one.metric)}, {one.load_point}") for one in gated)
+    x = Axis("worse by (%)", "%", "linear", low=low, high=high)
+    y = Axis("", scale="linear", ticks=ticks[::-1], low=0.4, high=len(gated) + 0.6)
+    chart = Chart(
+        "change of each metric",
+        x,
+        y,
+        tuple(lines),
+        levels=(Level(0.0, "no change", is_vertical=True, colour=MUTED),),
+        height_px=70 + 34 * len(gated),
+    )
+    yield Figure("", _INTERVALS, ChartGroup((chart,)))
 
 
 def _failure(verdict: Verdict) -> Iterator[Block]:

@@ -61,7 +61,7 @@ FASTER = comparison("p50", "pass", 0.9, (0.85, 0.95), improved=True)
         (
             "pass",
             (comparison("error_rate", "pass", -0.02, (-0.03, -0.01), improved=True), P99),
-            "pass: better: error rate -2.00 [-3.00, -1.00] points; no slowdown above 4.1 % of p99",
+            "pass: better: error rate -2.00 points [-3.00, -1.00]; no slowdown above 4.1 % of p99",
         ),
         ("regressed", (SLOWER, THROUGHPUT), "regressed: p99 +12.3 % [+7.9, +16.8]"),
         ("regressed", (SLOWER, FASTER), "regressed: p99 +12.3 % [+7.9, +16.8]; faster: p50 -10.0 % [-15.0, -5.0]"),

@@ -3,9 +3,10 @@ import json
 
 import pytest
 
-from perfkit.bisection.folder import Bisection, format_change
+from perfkit.bisection.folder import Bisection
 from perfkit.bisection.revisions import Revision
 from perfkit.report.bisection import gates_table, print_bisection, render_bisection_markdown
+from perfkit.units import format_signed_change
 from tests.simulated_revisions import SimulatedRevisions, bisect, slower_from
 
 
@@ -34,10 +35,10 @@ def test_the_table_has_the_revisions_in_the_order_of_their_history(found):
 
 
 def test_a_change_is_shown_with_its_interval_and_a_share_in_points():
-    assert format_change("ratio", 1.1234, (1.079, 1.168)) == "+12.3 % [+7.9, +16.8]"
-    assert format_change("ratio", 0.5, (None, 0.75)) == "-50.0 % [?, -25.0]"
-    assert format_change("difference", 0.005, (0.001, 0.009)) == "+0.50 points [+0.10, +0.90]"
-    assert format_change("difference", -0.005) == "-0.50 points"
+    assert format_signed_change("ratio", 1.1234, (1.079, 1.168)) == "+12.3 % [+7.9, +16.8]"
+    assert format_signed_change("ratio", 0.5, (None, 0.75)) == "-50.0 % [-25.0 or less]"
+    assert format_signed_change("difference", 0.005, (0.001, 0.009)) == "+0.50 points [+0.10, +0.90]"
+    assert format_signed_change("difference", -0.005) == "-0.50 points"
 
 
 def test_stdout_begins_with_the_answer_and_ends_with_how_sure_it_is(found, monkeypatch):

@@ -135,7 +135,7 @@ def test_no_more_regressions_are_annotated_than_github_shows():
 def test_an_error_rate_is_given_in_percentage_points():
     share = {"unit": "share", "scale": "difference", "minimum_detectable_effect": None, "baseline": 0.01, "candidate": 0.03}
     failing = comparison("error_rate", estimate=0.02, interval=(0.01, None), **share)
-    assert "::error_rate +2.00 [+1.00,?] points, n=15\n" in render_annotations(verdict("regressed", failing))
+    assert "::error_rate +2.00 points [+1.00 or more], n=15\n" in render_annotations(verdict("regressed", failing))
 
 
 def test_markdown_has_a_row_per_metric_and_escapes_names():
@@ -261,7 +261,7 @@ def test_a_verdict_from_stored_results_counts_their_runs(capsys):
 
 def test_an_effect_too_large_to_detect_is_given_as_a_bound():
     unbounded = comparison(minimum_detectable_effect=10.0, pairs=1, interval=(None, None))
-    assert describe_change(unbounded) == "p99 +12.3 % [?,?], n=1, MDE more than 1000 %"
+    assert describe_change(unbounded) == "p99 +12.3 % [not bounded], n=1, MDE more than 1000 %"
     assert format_effect(unbounded, unbounded.minimum_detectable_effect) == ">1000%"
 
 

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Literal
 
-from perfkit.bisection.folder import Interval, Regression, format_change
+from perfkit.bisection.folder import Interval, Regression
 from perfkit.bisection.search import ALPHA, CONFIDENCE, Size, decide, most_precise
 from perfkit.gate.metrics import ERROR_RATE, Metric, MetricChoice, PairedValues, build_comparison, paired_values
 from perfkit.gate.paired import Rule
@@ -14,6 +14,7 @@ from perfkit.gate.paired_decision import MAXIMUM_FAILED_SHARE, find_fault
 from perfkit.gate.pairs import ARMS, Pair, failed_share
 from perfkit.gate.verdict import Comparison, Verdict
 from perfkit.stats.signed_rank import limits
+from perfkit.units import format_signed_change
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -128,7 +129,7 @@ def change_in_words(metric: Metric, difference: float, interval: Interval | None
     """A difference as a change of the metric, with its interval on the metric's scale: `+5.1 %`, `+0.25 points [+0.10, +0.40]`."""
     scaled = metric.scaled(difference)
     assert scaled is not None
-    return format_change("difference" if metric.is_share else "ratio", scaled, interval)
+    return format_signed_change("difference" if metric.is_share else "ratio", scaled, interval)
 
 
 def _measurable(good: Sequence[float], threshold: Threshold) -> float:
