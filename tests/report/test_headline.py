@@ -1,0 +1,98 @@
+"""The large figure at the top of a page, and how far it can be trusted."""
+
+import pytest
+
+from perfkit.gate.sentences import worst_of
+from perfkit.report.headline import run_headline
+from perfkit.report.verdict_page import verdict_page
+from tests import stored_results
+from tests.report.test_answer import BUSY, GPU_IDLE, LATE, OVERLOADED, UNSTEADY, closed, made, open_
+from tests.report.test_verdict import comparison, verdict
+
+MET, MISSED, UNCLEAR = "satisfied", "violated", "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("result", "figure", "caption", "interval"),
+    [
+        (closed(812.0), "812/s", "throughput at concurrency 1", "809/s to 815/s"),
+        (closed(200.0, 500.0, 812.0, 815.0), "812/s", "throughput at concurrency 4", "809/s to 815/s"),
+        (closed(200.0, 500.0, 812.0, error=None), "812/s", "throughput at concurrency 4", ""),
+        (closed(200.0, 500.0, 812.0, verdicts=[MET, MET, MISSED]), "500/s", "throughput at concurrency 2", "498/s to 502/s"),
+        (closed(200.0, 500.0, verdicts=[MISSED, MISSED]), "200/s", "throughput at concurrency 1", "199/s to 201/s"),
+        (open_([100, 200, 400], [100.0, 199.0, 250.0], warnings=[(), (), (OVERLOADED,)]), "199/s", "throughput answered of 200/s", "198/s to 200/s"),
+        (closed(200.0, 900.0, valid=[True, False]), "200/s", "throughput at concurrency 1", "199/s to 201/s"),
+    ],
+)  # fmt: skip
+def test_the_figure_is_that_of_the_load_point_that_the_answer_is_about(result, figure, caption, interval):
+    found = run_headline(result)
+    assert found is not None
+    assert (found.figure, found.caption, found.interval) == (figure, caption, interval)
+
+
+def test_of_several_protocols_the_faster_one_is_large_and_the_others_stand_beside_it():
+    loads = [point.load for point in closed(1.0, 2.0).summary]
+    found = run_headline(made([*loads, *loads], [200.0, 300.0, 210.0, 410.0], protocols=["http", "http", "grpc", "grpc"]))
+    assert found is not None
+    assert (found.figure, found.caption) == ("410/s", "throughput at concurrency 2 over grpc")
+    assert [(fact.name, fact.figure) for fact in found.facts] == [
+        ("p50", "2.00 ms"), ("p99", "6.00 ms"), ("failed", "0"), ("throughput over http", "300/s"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("result", "word", "trust"),
+    [
+        (closed(812.0, warnings=[(BUSY,)]), "valid", "good"),
+        (closed(812.0, verdicts=[MET]), "SLO met", "good"),
+        (closed(812.0, verdicts=[MISSED]), "SLO missed", "bad"),
+        (closed(812.0, verdicts=[UNCLEAR]), "SLO unclear", "open"),
+        (closed(812.0, warnings=[(UNSTEADY,)]), "not steady", "open"),
+        (closed(812.0, warnings=[(UNSTEADY, GPU_IDLE)]), "GPU idle", "open"),
+        (closed(812.0).model_copy(update={"status": "interrupted"}), "interrupted", "open"),
+        (closed(812.0).model_copy(update={"status": "unsuccessful"}), "most requests failed", "bad"),
+        (closed(200.0, 812.0, valid=[True, False], warnings=[(), (LATE,)]).model_copy(update={"status": "invalid"}), "1 of 2 load points not valid", "open"),
+    ],
+)  # fmt: skip
+def test_the_word_says_how_far_to_trust_it(result, word, trust):
+    found = run_headline(result)
+    assert found is not None
+    assert (found.word, found.trust) == (word, trust)
+
+
+def test_without_a_valid_load_point_there_is_no_large_figure():
+    assert run_headline(closed(812.0, valid=[False], warnings=[(LATE,)])) is None
+    assert run_headline(stored_results.result().model_copy(update={"summary": ()})) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "comparisons", "figure", "caption", "trust"),
+    [
+        ("regressed", [comparison(), comparison("p50", "pass")], "+12.3 %", "p99, grpc, concurrency 16", "bad"),
+        ("pass", [comparison("p50", "pass", interval=(0.99, 1.02)), comparison("p99", "pass", interval=(0.9, 1.041))], "≤ 4.1 %",
+         "the largest slowdown that is not ruled out: p99, grpc, concurrency 16", "good"),
+        ("pass", [comparison("throughput", "pass", better="higher", estimate=1.0, interval=(0.8, 1.1))], "≤ 25.0 %",
+         "the largest slowdown that is not ruled out: throughput, grpc, concurrency 16", "good"),
+        ("inconclusive", [comparison("p99", "inconclusive", interval=(0.9, None))], "", "", "open"),
+        ("invalid", [], "", "", "bad"),
+    ],
+)  # fmt: skip
+def test_a_gate_shows_the_regression_or_what_it_has_not_ruled_out(kind, comparisons, figure, caption, trust):
+    found = verdict_page(verdict(kind, *comparisons)).sections[0].blocks[0]
+    assert (found.word, found.figure, found.caption, found.trust) == (kind, figure, caption, trust)
+
+
+def test_a_gate_without_a_ratio_is_told_by_its_error_rate():
+    rate = comparison(
+        "error_rate",
+        "pass",
+        unit="share",
+        scale="difference",
+        baseline=0.0,
+        candidate=0.0,
+        estimate=0.0,
+        interval=(-0.001, 0.002),
+        margin=0.01,
+    )
+    assert worst_of(verdict("pass", rate)) == rate
+    assert worst_of(verdict("invalid")) is None
