@@ -4,13 +4,14 @@ import itertools
 import json
 import pathlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from perfkit.errors import ResultError
-from perfkit.plan.capacity import count_replicas
+from perfkit.plan.capacity import HOURS_PER_YEAR, count_replicas
 from perfkit.plan.model import CapacityPlan, plan_document
 from perfkit.plan.queueing import MEAN_AT_MOST, P99_AT_MOST
 from perfkit.report.chart import ChartGroup
-from perfkit.report.page import Block, Bullets, Figure, Item, Page, Paragraph, sections_of, write_files
+from perfkit.report.page import Block, Bullets, Fact, Figure, Headline, Item, Page, Paragraph, sections_of, write_files
 from perfkit.report.plan_charts import gpu_group, held_out_group, latency_throughput_group, rate_group, throughput_group
 from perfkit.report.plan_forecast import FORECAST
 from perfkit.report.plan_ranking import RANKING, front_table
@@ -130,7 +131,7 @@ def plan_page(plan: CapacityPlan, charts: Mapping[str, ChartGroup]) -> Page:
     notes = {title: [Bullets.of(sentences)] for title, sentences in plan_notes(plan)}
     first, *others = _answer_items(plan)
     answer = (Paragraph(first.text, is_strong=True), Bullets((*others, *_caveats_item(notes))))
-    blocks: dict[str, list[Block]] = {"The answer": [*answer]}
+    blocks: dict[str, list[Block]] = {"": [_large_figure(plan, notes)] if charts else [], "The answer": [*answer]}
     for subject in _SUBJECTS:
         if subject is _MEASURED[0]:  # the caveats come between what is decided and how it was measured
             blocks |= {title: [*notes[title]] for title in CAVEATS if title in notes}
@@ -143,6 +144,49 @@ def plan_page(plan: CapacityPlan, charts: Mapping[str, ChartGroup]) -> Page:
     blocks |= {title: [*blocks_of_notes] for title, blocks_of_notes in notes.items() if title not in CAVEATS}
     footer = "Made by `perfkit plan`. `plan.json` and `tables/` beside this page hold every figure."
     return Page(plan_title(plan), sections_of(blocks), footer=footer)
+
+
+def _large_figure(plan: CapacityPlan, notes: Collection[str]) -> Headline:
+    """The replicas, what they consist of, and what they cost."""
+    chosen, counts = plan.chosen, _counts(plan)
+    facts = [
+        Fact("by the estimate", f"{counts.by_estimate:,}"),
+        Fact("for its uncertainty", f"+{counts.by_limit - counts.by_estimate:,}"),
+        Fact(f"for {counts.reason}", f"+{counts.replicas - counts.by_limit:,}"),
+    ]
+    if chosen.cost_per_hour is not None:
+        facts.append(Fact("a month", money(chosen.cost_per_hour * HOURS_PER_YEAR / 12, chosen)))
+    caveat = next((title.lower() for title in CAVEATS if title in notes), "")
+    caption = f"replica{'s' * (counts.replicas != 1)} of {chosen.name} for {format_rate_per_s(plan.inputs.demand_per_s)} within {slo_text(plan.inputs.slo)}"
+    return Headline(
+        f"{counts.replicas:,}",
+        caption,
+        "",
+        f"planned, with caveats: {caveat}" if caveat else "planned",
+        "open" if caveat else "good",
+        tuple(facts),
+    )
+
+
+class _Counts(NamedTuple):
+    """Replicas by the estimate of the capacity, by its lower limit, and in all, with what the last step is for."""
+
+    by_estimate: int
+    by_limit: int
+    replicas: int
+    reason: str
+
+
+def _counts(plan: CapacityPlan) -> _Counts:
+    chosen = plan.chosen
+    fleet, capacity = chosen.fleet, chosen.capacity
+    assert fleet is not None
+    assert capacity is not None
+    by_estimate, by_limit = (
+        count_replicas(fleet.demand_per_s, rate_per_s * chosen.batch_size, headroom=0, failure_headroom=0).replicas
+        for rate_per_s in (capacity.per_s, capacity.low_per_s)
+    )
+    return _Counts(by_estimate, by_limit, fleet.replicas, fleet.reason)
 
 
 def _answer_items(plan: CapacityPlan) -> Iterator[Item]:
@@ -185,15 +229,12 @@ def _capacity_sentences(plan: CapacityPlan) -> tuple[str, str]:
     demand, each = format_rate_per_s(inputs.demand_per_s), format_rate_per_s(fleet.rate_per_replica_per_s / chosen.batch_size)
     if chosen.batch_size > 1:
         demand, middle = demand.replace("/s", " inferences/s"), middle.replace("/s", f" requests/s of {chosen.batch_size} inferences each")
-    by_estimate, by_limit = (
-        count_replicas(fleet.demand_per_s, rate_per_s * chosen.batch_size, headroom=0, failure_headroom=0).replicas
-        for rate_per_s in (capacity.per_s, capacity.low_per_s)
-    )
+    counts = _counts(plan)
     return (
         f"{replicas} of {chosen.name} serve{'s' if fleet.replicas == 1 else ''} {demand} within {slo_text(inputs.slo)}, decided by {fleet.reason}{cost}.",
         (
             f"One replica serves {middle} (90 % interval {low} to {high}); the plan uses {low}. "
-            f"By the estimate {by_estimate:,} would do; its uncertainty adds {by_limit - by_estimate:,}, the {fleet.reason} {fleet.replicas - by_limit:,}. "
+            f"By the estimate {counts.by_estimate:,} would do; its uncertainty adds {counts.by_limit - counts.by_estimate:,}, the {fleet.reason} {fleet.replicas - counts.by_limit:,}. "
             f"Each replica receives {each}, which leaves {format_percent(fleet.headroom)} headroom."
         ),
     )
