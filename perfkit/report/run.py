@@ -16,7 +16,15 @@ from perfkit.report.mix import neighbours_table
 from perfkit.report.page import Block, Bullets, Code, Facts, Figure, Item, Page, Paragraph, sections_of, write_files
 from perfkit.report.run_tables import failures_table, repetitions_table, summary_table
 from perfkit.report.search import probes_table
-from perfkit.report.server_tables import composing_models_table, connections_table, gpu_table, machines_table, replicas_table, server_table
+from perfkit.report.server_tables import (
+    composing_models_table,
+    connections_table,
+    gpu_table,
+    machines_table,
+    replicas_table,
+    server_table,
+    server_times_table,
+)
 from perfkit.result.file import read_result
 from perfkit.result.fingerprint import is_on_gpu
 from perfkit.result.json_file import as_mapping
@@ -133,7 +141,7 @@ def run_page(result: Result, charts: Mapping[str, ChartGroup], telemetry: Mappin
     environment = tuple(environment_groups(result.environment))
     figures = {name: _figure(name, group, points[0]) for name, group in charts.items()}
     kinds = (
-        warnings_table, functools.partial(slowest_table, telemetry=telemetry), failures_table, machines_table, replicas_table, connections_table, server_table, composing_models_table,
+        warnings_table, functools.partial(slowest_table, telemetry=telemetry), failures_table, machines_table, replicas_table, connections_table, server_table, server_times_table, composing_models_table,
     )  # fmt: skip
     tables = [*(table(points) for table in kinds), *([] if is_on_gpu(result) else [gpu_table(points)])]
     blocks: dict[str, Sequence[Block]] = {
