@@ -119,7 +119,20 @@ def main() -> int:
         sys.exit("python_servers: give --mlserver, --kserve or both")
     report, versions = Report(options.out, "Real MLServer and KServe servers, and what perfkit counts of them"), []
     report.add(f"`python -m benchmarks.peers.python_servers`, over HTTP and gRPC on the loopback. {describe_machine()}", "")
-    report.table("server", "protocol", "load", ">ok", ">counted by the model", "equal", "valid", ">throughput", ">p50", ">p99", "the server's own means", "warnings")
+    report.table(
+        "server",
+        "protocol",
+        "load",
+        ">ok",
+        ">counted by the model",
+        "equal",
+        "valid",
+        ">throughput",
+        ">p50",
+        ">p99",
+        "the server's own means",
+        "warnings",
+    )
     try:
         for kind, program in programs.items():
             with running_server(kind, program) as server:

@@ -32,6 +32,8 @@ _MISSING = (404, 405, 501)
 _PARSED_CHARACTERS = 4000
 _MODEL_NAME, _OUTPUTS, _ERROR = re.compile(rb'"model_name"\s*:\s*"(?:[^"\\]|\\.)*"'), re.compile(rb'"outputs"'), b'"error"'
 _JSON = {"Content-Type": rest.JSON_TYPE}
+_UNPROCESSABLE = 422
+_OTHER_BODY = "; where streams take the requests of infer, as MLServer's do, set stream.body to infer"
 
 
 class HttpCalls:
@@ -42,10 +44,14 @@ class HttpCalls:
 
     def __init__(self, options: TransportOptions) -> None:
         self._options, self._limit_bytes = options, options.answer_limit.max_bytes
+        self._streams = "" if options.stream is None else "infer" if options.stream.has_infer_bodies else "generate"
 
     def infer(self, request: InferRequest) -> HttpCall:
         """The call of a request; raises ProtocolError if a tensor has no JSON form."""
-        if self._options.stream is not None:
+        if self._streams == "infer":
+            _, body = rest.encode_infer_request(request.as_plain())
+            return HttpCall("POST", rest.model_path(request.model, request.version, "infer_stream"), _JSON, body)
+        if self._streams == "generate":
             path = rest.model_path(request.model, request.version, "generate_stream")
             return HttpCall("POST", path, _JSON, [encode_generate_request(request)])
         headers, body = rest.encode_infer_request(request)
@@ -58,10 +64,11 @@ class HttpCalls:
             kind = ErrorKind.INVALID_ARGUMENT if response.status in (400, 422) else ErrorKind.INTERNAL
             with contextlib.suppress(ProtocolError):  # some servers declare errors to be compressed that are not
                 response = dataclasses.replace(response, body=response.decompressed(self._limit_bytes))
-            raise ProtocolError(f"HTTP {response.status}: {rest.decode_error(response.body)}", kind)
+            hint = _OTHER_BODY if response.status == _UNPROCESSABLE and self._streams == "generate" else ""
+            raise ProtocolError(f"HTTP {response.status}: {rest.decode_error(response.body)}{hint}", kind)
         if isinstance(reply.payload, StreamedAnswer):
             check_json_values(response.body, self._limit_bytes)
-            return decode_event(response.body)
+            return rest.decode_infer_response(response.body, None) if self._streams == "infer" else decode_event(response.body)
         length = response.headers.get(rest.HEADER_LENGTH.lower())
         json_bytes = None if length is None else whole_number(length)
         if length is not None and json_bytes is None:

@@ -72,6 +72,13 @@ class InferRequest:
     input_slots: Mapping[str, SharedSlot] = dataclasses.field(default_factory=dict)
     """The inputs in shared memory, by name; their `raw` is not sent."""
 
+    def as_plain(self) -> "InferRequest":
+        """The request without binary data, for servers that only accept JSON."""
+        outputs = tuple(dataclasses.replace(output, binary=False) for output in self.outputs)
+        return dataclasses.replace(
+            self, outputs=outputs, binary_output=False, plain_inputs=frozenset(tensor.name for tensor in self.inputs)
+        )
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InferResponse:
