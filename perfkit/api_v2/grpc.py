@@ -160,19 +160,20 @@ class RpcCalls:
 
     async def is_ready(self, transport: GrpcTransport, model: str, version: str) -> bool:
         try:
-            if not (await _call(transport, "ServerReady")).ready:
-                return False
-        except RefusedError as error:
-            if error.status != _MISSING:
-                raise
-        try:
             return bool((await _call(transport, "ModelReady", name=model, version=version)).ready)
         except RefusedError as error:
             if error.is_restricted or error.may_pass:
                 raise
-            if missing := _missing(transport, "ModelReady", error):
+            if (missing := _missing(transport, "ModelReady", error)) and not await self.server_refusal(transport):
                 raise missing from None
             return False
+
+    async def server_refusal(self, transport: GrpcTransport) -> str:
+        try:
+            is_ready = (await _call(transport, "ServerReady")).ready
+        except RefusedError as error:
+            return "" if error.status == _MISSING else f"ServerReady: {transport.address.sanitize(error.reason)}"
+        return "" if is_ready else "ServerReady: false"
 
     async def model_metadata(self, transport: GrpcTransport, model: str, version: str) -> ModelMetadata:
         try:

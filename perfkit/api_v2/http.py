@@ -29,6 +29,7 @@ from perfkit.transport.options import MAX_DESCRIPTION_BYTES, TransportOptions
 
 _RESTRICTED, _UNAVAILABLE = (401, 403), (429, 502, 503, 504)
 _MISSING = (404, 405, 501)
+_HEALTH = "/v2/health/ready"
 _PARSED_CHARACTERS = 4000
 _MODEL_NAME, _OUTPUTS, _ERROR = re.compile(rb'"model_name"\s*:\s*"(?:[^"\\]|\\.)*"'), re.compile(rb'"outputs"'), b'"error"'
 _JSON = {"Content-Type": rest.JSON_TYPE}
@@ -104,21 +105,24 @@ class HttpCalls:
         return ServerMetadata(str(document.get("name", "")), str(document.get("version", "")), names)
 
     async def is_ready(self, transport: HttpTransport, model: str, version: str) -> bool:
-        for path in ("/v2/health/ready", model_path := rest.model_path(model, version, "ready")):
-            response = await self._get_description(transport, path)
-            if refusal := self._refusal(transport, response, f"GET {path}"):
-                raise refusal
-            if may_pass(response.status):
-                message = f"{transport.address}: the server, or its model '{model}', is not ready: GET {path} returned {self._describe(transport, response)}"
-                raise TargetError(message, may_pass=True)
-            # of a model, 404 with an error in v2's form is the server's word on it
-            is_missing = response.status in _MISSING and not (path == model_path and response.status == 404 and self._has_error(response))
-            if is_missing and path == model_path:
-                what = f"GET {path}: {self._describe(transport, response)}"
-                raise MissingEndpointError(f"{transport.address}: the server does not say whether model '{model}' is ready: {what}", what)
-            if response.status != 200 and not is_missing:
+        path = rest.model_path(model, version, "ready")
+        response = await self._get_description(transport, path)
+        what = f"GET {path}: {self._describe(transport, response)}"
+        if refusal := self._refusal(transport, response, f"GET {path}"):
+            raise refusal
+        if may_pass(response.status):
+            raise TargetError(f"{transport.address}: model '{model}' is not ready: {what}", may_pass=True)
+        # 404 with an error in v2's form is the server's word on the model
+        if response.status in _MISSING and not (response.status == 404 and self._has_error(response)):
+            if await self.server_refusal(transport):
                 return False
-        return rest.decode_ready(response.body)
+            raise MissingEndpointError(f"{transport.address}: the server does not say whether model '{model}' is ready: {what}", what)
+        return response.status == 200 and rest.decode_ready(response.body)
+
+    async def server_refusal(self, transport: HttpTransport) -> str:
+        response = await self._get_description(transport, _HEALTH)
+        is_ready = response.status == 200 and rest.decode_ready(response.body)
+        return "" if is_ready or response.status in _MISSING else f"GET {_HEALTH}: {self._describe(transport, response)}"
 
     def _has_error(self, response: HttpResponse) -> bool:
         """Whether an answer has the form of a v2 error."""

@@ -198,8 +198,8 @@ async def read_target_metadata(client: Client, address: Address, loaded: LoadedS
         if error.may_pass or not are_inputs_declared(loaded.scenario.workload):
             offered = await offered_instead(client, model, version)
             may_have_it = isinstance(error, MissingEndpointError) and "it offers" not in offered
-            refusal = str(absent or error).removesuffix(".")  # a server's reason may be a sentence
-            raise TargetError(f"{refusal}{offered}{_DECLARE if may_have_it else ''}", may_pass=error.may_pass) from None
+            why = str(absent or error).removesuffix(".")  # a server's reason may be a sentence
+            raise TargetError(f"{why}{offered}{_DECLARE if may_have_it else ''}", may_pass=error.may_pass) from None
         reason = f" ({error})"
     config = ModelConfig()
     try:
@@ -209,18 +209,33 @@ async def read_target_metadata(client: Client, address: Address, loaded: LoadedS
             f"the model's configuration ({error.what}), so that only batch size 1, or batches in the declared shapes, can be sent"
         )
     try:
-        if not reason and not await trials.run(lambda: client.is_ready(model, version)):
-            raise TargetError(f"{address}: the server, or its model '{model}', is not ready")
+        is_ready = bool(reason) or await trials.run(lambda: client.is_ready(model, version))
     except MissingEndpointError as error:
+        is_ready = True
         missing.append(f"whether the model is ready ({error.what}), which its first answer shows instead")
+    refusal = "" if reason else await _server_refusal(client)
+    if not is_ready:
+        server_state = f"the server is not, either ({refusal})" if refusal else "the server is"
+        raise TargetError(f"{address}: model '{model}' is not ready; {server_state}")
     gap = None
     if not metadata.inputs:
         message = f"The server does not describe the inputs of model '{model}'{reason}: the requests are made from the scenario alone."
         gap = MeasurementWarning("no_metadata", message)
     note = f"The server does not say: {'; '.join(missing)}." if missing else ""
+    if refusal:
+        others = f"The server is not ready ({refusal}), as while another model loads or is broken, but model '{model}' is, and is measured."
+        note = " ".join(filter(None, (note, others)))
     composing = await _composing_models(client, trials, config, target.composing_models)
     # requests name the model as the scenario does, whatever name the metadata has
     return TargetMetadata(server, dataclasses.replace(metadata, name=model), config, composing, gap, note, metadata.name)
+
+
+async def _server_refusal(client: Client) -> str:
+    """Why the server is not ready; empty also if it cannot be asked, as its model is what counts."""
+    try:
+        return await client.server_refusal()
+    except TargetError:
+        return ""
 
 
 async def _configuration(client: Client, trials: TrialRequests, model: ComposingModel) -> ModelConfig:

@@ -76,7 +76,7 @@ def test_a_server_without_readiness(tmp_path, kind):
     protocol, answer = kind
     with SERVERS[protocol](Lacking(frozenset({"server readiness", "model readiness"}), answer)) as url:
         if kind == ("grpc", "empty"):  # whose `ready` is false
-            with pytest.raises(TargetError, match="the server, or its model 'm', is not ready"):
+            with pytest.raises(TargetError, match=r"model 'm' is not ready; the server is not, either \(ServerReady: false\)"):
                 lines_of(tmp_path, url)
             return
         lines = lines_of(tmp_path, url)
@@ -206,3 +206,10 @@ def test_without_statistics_the_servers_part_is_that_of_its_page_of_metrics(tmp_
     assert [note for note in observer.notes if "statistics" in note] == [
         "The server has no v2 statistics: its queue and compute times are those of its page of metrics, as far as it has them."
     ]
+
+
+def test_over_grpc_a_ready_model_is_measured_while_the_server_is_not_ready(tmp_path):
+    with partial_grpc_server(Lacking(frozenset({"server readiness"}), "empty")) as url:
+        assert lines_of(tmp_path, url) == {
+            "note": "The server is not ready (ServerReady: false), as while another model loads or is broken, but model 'm' is, and is measured."
+        }
