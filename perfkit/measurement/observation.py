@@ -242,7 +242,8 @@ class PointTelemetry:
         reported = [gpu for page in pages if page.summary for gpu in page.summary.gpus if gpu.uuid not in known]
         resources = Resources(
             server=counts,
-            server_times=added(time for page in pages if page.summary for time in page.summary.times),
+            # of a mix they would be those of one model, or of all
+            server_times=() if self._is_mix else added(time for page in pages if page.summary for time in page.summary.times),
             server_cpu=reports["server CPU"].summary if "server CPU" in reports else None,
             gpus=(*gpus, *{gpu.uuid: gpu for gpu in reported}.values()),
             server_has_gpu=self._starts_gpu_server or any(gpu.used_by_server for gpu in gpus) or self._has_gpu_page(reports),
