@@ -74,14 +74,15 @@ class MetricsSampler(Sampler[PageReport]):
                     message = f"The counter {part.name} fell within the window: its server restarted."
                     warnings.append(MeasurementWarning("metrics_reset", message))
             metric.buffer.forget_before(start_ns)
+        times = self._times.window(start_ns, end_ns)
         if len(set(self._start_time.around(start_ns, end_ns).values)) > 1:
+            times = ()
             warnings.append(MeasurementWarning("metrics_reset", f"{_START_TIME} changed within the window: the server restarted."))
         self._start_time.forget_before(start_ns)
         gpus = [gpu_figures for gpu in self._gpus.values() if (gpu_figures := gpu.figures(start_ns, end_ns))]
         for gpu in self._gpus.values():
             series += gpu.series(start_ns, end_ns)
             gpu.forget_before(start_ns)
-        times = self._times.window(start_ns, end_ns)
         if not series and not times:
             message = (
                 f"No metric that is kept was read at {self._config.url} within the window: metrics.names lists those to keep, and metrics.queue, "

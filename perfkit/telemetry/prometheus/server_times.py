@@ -22,7 +22,7 @@ _PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 _UNITS_NS = {
     "_seconds": NS_PER_S, "_milliseconds": 10**6, "_microseconds": 10**3, "_nanoseconds": 1, "_s": NS_PER_S, "_ms": 10**6, "_us": 10**3, "_ns": 1,
 }  # fmt: skip
-_MOST_BUCKETS, _LONGEST_NS = 1000, 1e17
+_MOST_BUCKETS, _MOST_READINGS, _LONGEST_NS = 1000, 2048, 1e17
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -213,11 +213,8 @@ class ServerTimesReader:
             counts = _counts(parts, self._sources[number].unit_ns)
             reading[number] = reading[number].plus(counts) if number in reading else counts
         self._readings.append((now_ns, reading))
-
-    @property
-    def has_times(self) -> bool:
-        """Whether the newest reading has any of the metrics."""
-        return bool(self._readings and self._readings[-1][1])
+        if len(self._readings) > _MOST_READINGS:  # of a long window the first and the last ones matter
+            self._readings = [*self._readings[:-1:2], self._readings[-1]]
 
     def window(self, start_ns: int, end_ns: int) -> tuple[ServerTime, ...]:
         """The times of a window that has just ended; readings before its start are dropped. Nothing if readings do not cover half of it."""
@@ -227,10 +224,13 @@ class ServerTimesReader:
         self._readings = [*before[-1:], *self._readings[len(before) :]]
         if first is None or last is None or last[0] > end_ns + 2 * self._interval_ns or first[0] < start_ns - self._interval_ns:
             return ()
+        counted = [reading for at_ns, reading in self._readings if first[0] <= at_ns <= last[0]]
         found: dict[Stage, ServerTime] = {}
-        for number, counts in sorted(last[1].items()):
-            source, increase = self._sources[number], counts.minus(first[1].get(number, TimeCounts()))
-            is_time = increase.count > 0 and increase.total_ns <= _LONGEST_NS * increase.count and not increase.falls
+        for number in sorted(last[1]):
+            source, steps = self._sources[number], [reading.get(number, TimeCounts()) for reading in counted]
+            has_fallen = any(later.minus(earlier).falls for earlier, later in itertools.pairwise(steps))
+            increase = steps[-1].minus(steps[0])
+            is_time = not has_fallen and increase.count > 0 and increase.total_ns <= _LONGEST_NS * increase.count
             if is_time and source.stage not in found:
                 found[source.stage] = ServerTime(source.stage, source.metric, increase)
         return tuple(found.values())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
 from perfkit.figures.resources import ServerFigures
-from perfkit.telemetry.prometheus.page import parse_page
+from perfkit.telemetry.prometheus.page import Sample, parse_page
 from perfkit.telemetry.prometheus.server_times import KNOWN_SOURCES, ServerTimesReader, TimeCounts, added, sources_for
 
 S, MS, US = 1_000_000_000, 1_000_000, 1_000
@@ -209,6 +209,17 @@ def test_a_window_without_readings_at_its_ends_has_no_times():
     assert measured(*pages, window=(5 * S, 9 * S)) == ()  # the page was not read within it
     assert measured(*pages, window=(-9 * S, 1 * S)) == ()  # nor before its second half
     assert measured(page.format(9), page.format(3)) == ()  # the server restarted
+    assert measured(page.format(9), page.format(3), page.format(20)) == ()
+
+
+def test_of_a_long_window_the_times_are_exact_although_few_readings_are_kept():
+    readings = 20_001
+    reader = ServerTimesReader(sources_for({}), "m", "", S)
+    for place in range(readings):
+        reader.add(place * S, [Sample("request_predict_seconds_count", {}, 3.0 * place, "histogram")])
+    assert len(reader._readings) < 2500
+    (time,) = reader.window(0, (readings - 1) * S)
+    assert time.counts.count == 3 * (readings - 1)
 
 
 def test_counts_that_do_not_rise_with_the_bounds_have_a_mean_alone():
