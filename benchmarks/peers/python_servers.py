@@ -39,6 +39,7 @@ class PythonServer(NamedTuple):
     http_port: int
     grpc_port: int
     count_file: pathlib.Path
+    metrics_url: str
 
     def url(self, protocol: str) -> str:
         """The URL for a protocol."""
@@ -68,7 +69,8 @@ def running_server(kind: str, program: pathlib.Path) -> Iterator[PythonServer]:
 
         command = ["env", *(f"{key}={value}" for key, value in variables.items()), *command]
         with ready_server(command, is_ready, folder / "log", within_s=_READY_WITHIN_S):
-            yield PythonServer(kind, ports[0], ports[1], folder / "count")
+            metrics_port = ports[2] if kind == "mlserver" else ports[0]
+            yield PythonServer(kind, ports[0], ports[1], folder / "count", f"http://127.0.0.1:{metrics_port}/metrics")
 
 
 def measure(server: PythonServer, protocol: str, load: dict[str, Any], requests: int) -> tuple[list[str], bool]:
@@ -76,7 +78,8 @@ def measure(server: PythonServer, protocol: str, load: dict[str, Any], requests:
     before = server.counted() if server.count_file.exists() else 0
     scenario = {
         "name": "doubling",
-        "target": {"url": server.url(protocol), "model": "doubling"},
+        "target": {"url": server.url(protocol), "model": "doubling", "metrics_url": server.metrics_url},
+        "metrics": {"interval": "100ms"},
         "workload": {"inputs": {"x": {"generate": "random", "datatype": "FP32", "shape": [1, 4]}}},
         "load": load,
         "measure": {"requests": requests, "warmup": "0s", "repetitions": 1},
@@ -88,6 +91,8 @@ def measure(server: PythonServer, protocol: str, load: dict[str, Any], requests:
     times = point["service_time_ns"]
     milliseconds = [f"{times[key] / 1e6:.2f} ms" if times.get(key) is not None else "–" for key in ("p50", "p99")]
     codes = ", ".join(sorted({warning["code"] for warning in point["warnings"]}))
+    own = point["server"] or {"times": []}
+    stages = ", ".join(f"{one['stage']} {one['mean_ns'] / 1e6:.2f} ms of {one['count']:,}" for one in own["times"])
     cells = [
         f"{ok:,}",
         f"{counted:,}",
@@ -95,6 +100,7 @@ def measure(server: PythonServer, protocol: str, load: dict[str, Any], requests:
         yes_no(point["valid"]),
         f"{point['throughput_per_s']:,.0f}/s",
         *milliseconds,
+        stages or "–",
         codes or "–",
     ]
     return cells, agrees
@@ -113,7 +119,20 @@ def main() -> int:
         sys.exit("python_servers: give --mlserver, --kserve or both")
     report, versions = Report(options.out, "Real MLServer and KServe servers, and what perfkit counts of them"), []
     report.add(f"`python -m benchmarks.peers.python_servers`, over HTTP and gRPC on the loopback. {describe_machine()}", "")
-    report.table("server", "protocol", "load", ">ok", ">counted by the model", "equal", "valid", ">throughput", ">p50", ">p99", "warnings")
+    report.table(
+        "server",
+        "protocol",
+        "load",
+        ">ok",
+        ">counted by the model",
+        "equal",
+        "valid",
+        ">throughput",
+        ">p50",
+        ">p99",
+        "the server's own means",
+        "warnings",
+    )
     try:
         for kind, program in programs.items():
             with running_server(kind, program) as server:
@@ -128,7 +147,8 @@ def main() -> int:
         "",
         f"The servers are {' and '.join(versions)}.",
         "Each case sends a fixed number of requests, without a warm-up. *Equal*: all were answered, and the model counted exactly those and the",
-        f"{FIRST_REQUESTS} that perfkit sends before a load to see that the model answers. Times are service times; neither server has v2 statistics. *Valid* is about the times, not the counts.",
+        f"{FIRST_REQUESTS} that perfkit sends before a load to see that the model answers. Times are service times; neither server has v2 statistics, so the server's own",
+        "means are those of its page of metrics, between two readings of it. *Valid* is about the times, not the counts.",
     )
     return report.write()
 

@@ -62,8 +62,15 @@ class Client:
         return await self.transport.ask(self._calls.server_metadata)
 
     async def is_ready(self, model: str, version: str) -> bool:
-        """Whether server and model are ready; raises MissingEndpointError if the server does not say whether the model is."""
+        """Whether the model is ready, whatever other models are; one that the server does not speak of is not, if the server is not.
+
+        Raises MissingEndpointError if the server does not say whether the model is.
+        """
         return await self.transport.ask(lambda one: self._calls.is_ready(one, model, version))
+
+    async def server_refusal(self) -> str:
+        """Why the server is not ready, in its own words; empty if it is, or does not say so. It need not be while a model loads or is broken."""
+        return await self.transport.ask(self._calls.server_refusal)
 
     async def model_metadata(self, model: str, version: str) -> ModelMetadata:
         """The model's metadata; raises TargetError also if the server does not know the model."""

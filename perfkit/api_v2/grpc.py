@@ -30,10 +30,7 @@ _LARGE_BYTES = 1 << 16
 _MODEL_NAME, _REQUEST_ID, _INFER_RESPONSE, _RAW_OUTPUTS = 1 << 3 | 2, 3 << 3 | 2, 2 << 3 | 2, 6 << 3 | 2  # tags
 _BARE_TAGS = frozenset(field << 3 | 2 for field in (3, 4, 5, 6))
 """Id, parameters, outputs and raw outputs of a ModelInferResponse, which a ModelStreamInferResponse does not have."""
-_BARE = (
-    "the server answers ModelStreamInfer with bare ModelInferResponse messages, as MLServer does, and not with ModelStreamInferResponse as "
-    "Triton and the bundled server do: its streams cannot be measured"
-)
+_WRAPPED = bytes((_INFER_RESPONSE,))
 _FINAL = "triton_final_response"
 # before the response's first field: the head of a gRPC message; of a stream's message, without that head, a tag and a length of up to 5 bytes
 _HEAD_BYTES, _LATEST_IN_STREAM = 5, 6
@@ -52,18 +49,14 @@ def id_field(request_id: str) -> bytes:
 
 
 def read_streamed_response(message: bytes, limit_bytes: int) -> StreamedResponse:
-    """What a message says; raises ProtocolError if it cannot be parsed, holds too many fields, or is a bare ModelInferResponse."""
-    try:
-        response = _read(message, limit_bytes)
-    except ProtocolError:
-        _refuse_bare(message)
-        raise
-    if response.error:  # what a bare response has there is the model's name
-        _refuse_bare(message)
-    return response
+    """What a message says; raises ProtocolError if it cannot be parsed, or holds too many fields.
 
-
-def _read(message: bytes, limit_bytes: int) -> StreamedResponse:
+    It is a ModelStreamInferResponse, or a bare ModelInferResponse as MLServer sends it.
+    """
+    if _is_bare(message):
+        described, _ = wire_format.split(message, _RAW_OUTPUTS)
+        check_protobuf_fields(described, limit_bytes)
+        return _said_by(_parsed_response(described))
     if len(message) < _LARGE_BYTES:
         parsed = _parsed(message)
     else:  # protobuf would copy the tensors
@@ -73,24 +66,30 @@ def _read(message: bytes, limit_bytes: int) -> StreamedResponse:
             described, _ = wire_format.split(bytes(encoded), _RAW_OUTPUTS)
             check_protobuf_fields(described, limit_bytes)
             parsed.infer_response.MergeFrom(_parsed_response(described))
-    response = parsed.infer_response
+    response = _said_by(parsed.infer_response)
+    return response._replace(error=parsed.error_message, is_response=False, model="") if parsed.error_message else response
+
+
+def _said_by(response: v2_pb2.ModelInferResponse) -> StreamedResponse:
     final = parameters[_FINAL].bool_param if _FINAL in (parameters := response.parameters) else None
-    if parsed.error_message:
-        return StreamedResponse(response.id, parsed.error_message, False, final)
     return StreamedResponse(response.id, "", bool(response.outputs) or final is not True, final, response.model_name)
 
 
-def _refuse_bare(message: bytes) -> None:
+def _is_bare(message: bytes) -> bool:
+    """Whether a message is a ModelInferResponse: its first field, the model's name, has the number of another message's error."""
+    if message.startswith(_WRAPPED):
+        return False
     try:
-        is_bare = any(field.tag in _BARE_TAGS for field in wire_format.fields(message))
+        return any(field.tag in _BARE_TAGS for field in wire_format.fields(message))
     except ProtocolError:
-        return
-    if is_bare:
-        raise ProtocolError(_BARE)
+        return False
 
 
 def decode_streamed_response(message: bytes, limit_bytes: int) -> InferResponse:
     """The response in a message; raises ProtocolError."""
+    if _is_bare(message):
+        check_protobuf_fields(message, limit_bytes)
+        return protobuf.decode_infer_response(message)
     _, responses = wire_format.split(message, _INFER_RESPONSE)
     encoded = bytes(responses[-1]) if responses else _parsed(message).infer_response.SerializeToString()
     check_protobuf_fields(encoded, limit_bytes)
@@ -161,19 +160,20 @@ class RpcCalls:
 
     async def is_ready(self, transport: GrpcTransport, model: str, version: str) -> bool:
         try:
-            if not (await _call(transport, "ServerReady")).ready:
-                return False
-        except RefusedError as error:
-            if error.status != _MISSING:
-                raise
-        try:
             return bool((await _call(transport, "ModelReady", name=model, version=version)).ready)
         except RefusedError as error:
             if error.is_restricted or error.may_pass:
                 raise
-            if missing := _missing(transport, "ModelReady", error):
+            if (missing := _missing(transport, "ModelReady", error)) and not await self.server_refusal(transport):
                 raise missing from None
             return False
+
+    async def server_refusal(self, transport: GrpcTransport) -> str:
+        try:
+            is_ready = (await _call(transport, "ServerReady")).ready
+        except RefusedError as error:
+            return "" if error.status == _MISSING else f"ServerReady: {transport.address.sanitize(error.reason)}"
+        return "" if is_ready else "ServerReady: false"
 
     async def model_metadata(self, transport: GrpcTransport, model: str, version: str) -> ModelMetadata:
         try:

@@ -29,9 +29,12 @@ from perfkit.transport.options import MAX_DESCRIPTION_BYTES, TransportOptions
 
 _RESTRICTED, _UNAVAILABLE = (401, 403), (429, 502, 503, 504)
 _MISSING = (404, 405, 501)
+_HEALTH = "/v2/health/ready"
 _PARSED_CHARACTERS = 4000
 _MODEL_NAME, _OUTPUTS, _ERROR = re.compile(rb'"model_name"\s*:\s*"(?:[^"\\]|\\.)*"'), re.compile(rb'"outputs"'), b'"error"'
 _JSON = {"Content-Type": rest.JSON_TYPE}
+_UNPROCESSABLE = 422
+_OTHER_BODY = "; where streams take the requests of infer, as MLServer's do, set stream.body to infer"
 
 
 class HttpCalls:
@@ -42,10 +45,14 @@ class HttpCalls:
 
     def __init__(self, options: TransportOptions) -> None:
         self._options, self._limit_bytes = options, options.answer_limit.max_bytes
+        self._streams = "" if options.stream is None else "infer" if options.stream.has_infer_bodies else "generate"
 
     def infer(self, request: InferRequest) -> HttpCall:
         """The call of a request; raises ProtocolError if a tensor has no JSON form."""
-        if self._options.stream is not None:
+        if self._streams == "infer":
+            _, body = rest.encode_infer_request(request.as_plain())
+            return HttpCall("POST", rest.model_path(request.model, request.version, "infer_stream"), _JSON, body)
+        if self._streams == "generate":
             path = rest.model_path(request.model, request.version, "generate_stream")
             return HttpCall("POST", path, _JSON, [encode_generate_request(request)])
         headers, body = rest.encode_infer_request(request)
@@ -58,10 +65,11 @@ class HttpCalls:
             kind = ErrorKind.INVALID_ARGUMENT if response.status in (400, 422) else ErrorKind.INTERNAL
             with contextlib.suppress(ProtocolError):  # some servers declare errors to be compressed that are not
                 response = dataclasses.replace(response, body=response.decompressed(self._limit_bytes))
-            raise ProtocolError(f"HTTP {response.status}: {rest.decode_error(response.body)}", kind)
+            hint = _OTHER_BODY if response.status == _UNPROCESSABLE and self._streams == "generate" else ""
+            raise ProtocolError(f"HTTP {response.status}: {rest.decode_error(response.body)}{hint}", kind)
         if isinstance(reply.payload, StreamedAnswer):
             check_json_values(response.body, self._limit_bytes)
-            return decode_event(response.body)
+            return rest.decode_infer_response(response.body, None) if self._streams == "infer" else decode_event(response.body)
         length = response.headers.get(rest.HEADER_LENGTH.lower())
         json_bytes = None if length is None else whole_number(length)
         if length is not None and json_bytes is None:
@@ -97,21 +105,24 @@ class HttpCalls:
         return ServerMetadata(str(document.get("name", "")), str(document.get("version", "")), names)
 
     async def is_ready(self, transport: HttpTransport, model: str, version: str) -> bool:
-        for path in ("/v2/health/ready", model_path := rest.model_path(model, version, "ready")):
-            response = await self._get_description(transport, path)
-            if refusal := self._refusal(transport, response, f"GET {path}"):
-                raise refusal
-            if may_pass(response.status):
-                message = f"{transport.address}: the server, or its model '{model}', is not ready: GET {path} returned {self._describe(transport, response)}"
-                raise TargetError(message, may_pass=True)
-            # of a model, 404 with an error in v2's form is the server's word on it
-            is_missing = response.status in _MISSING and not (path == model_path and response.status == 404 and self._has_error(response))
-            if is_missing and path == model_path:
-                what = f"GET {path}: {self._describe(transport, response)}"
-                raise MissingEndpointError(f"{transport.address}: the server does not say whether model '{model}' is ready: {what}", what)
-            if response.status != 200 and not is_missing:
+        path = rest.model_path(model, version, "ready")
+        response = await self._get_description(transport, path)
+        what = f"GET {path}: {self._describe(transport, response)}"
+        if refusal := self._refusal(transport, response, f"GET {path}"):
+            raise refusal
+        if may_pass(response.status):
+            raise TargetError(f"{transport.address}: model '{model}' is not ready: {what}", may_pass=True)
+        # 404 with an error in v2's form is the server's word on the model
+        if response.status in _MISSING and not (response.status == 404 and self._has_error(response)):
+            if await self.server_refusal(transport):
                 return False
-        return rest.decode_ready(response.body)
+            raise MissingEndpointError(f"{transport.address}: the server does not say whether model '{model}' is ready: {what}", what)
+        return response.status == 200 and rest.decode_ready(response.body)
+
+    async def server_refusal(self, transport: HttpTransport) -> str:
+        response = await self._get_description(transport, _HEALTH)
+        is_ready = response.status == 200 and rest.decode_ready(response.body)
+        return "" if is_ready or response.status in _MISSING else f"GET {_HEALTH}: {self._describe(transport, response)}"
 
     def _has_error(self, response: HttpResponse) -> bool:
         """Whether an answer has the form of a v2 error."""

@@ -4,12 +4,12 @@ Plain values for `result.json`. Shares are fractions of one; None means that the
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from perfkit.figures.declaration import Figure, largest, mean, mean_of_all, smallest, total, total_known, union
 
-_SERVER_MEAN = "the mean of {requests:,} successful requests of the whole load point by the server's own count, warm-up included"
+_SERVER_MEAN = "the mean of {counted}"
 _ServerMean = Annotated[float | None, Figure(unit="ns", explained=_SERVER_MEAN)]
 _Mean = Annotated[float | None, Figure(pooled=mean)]
 _Total = Annotated[float | None, Figure(pooled=total)]
@@ -95,14 +95,6 @@ class MetricFigures:
     mean: _Mean = None
     min: Annotated[float | None, Figure(pooled=smallest)] = None
     max: Annotated[float | None, Figure(pooled=largest)] = None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class PageFigures:
-    """A page of metrics over a window: its GPUs and its other metrics."""
-
-    gpus: tuple[GpuFigures, ...]
-    metrics: tuple[MetricFigures, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -212,13 +204,43 @@ class ComposingModelFigures:
     """See `ServerFigures`; None in results of earlier versions."""
 
 
+Stage = Literal["queue", "preprocess", "inference", "postprocess", "explain", "first_response", "total"]
+"""A part of a request's time in the server; `first_response` and `total` begin when the request comes."""
+STAGE_NAMES: Mapping[Stage, str] = {
+    "queue": "queue", "preprocess": "pre-processing", "inference": "inference", "postprocess": "post-processing", "explain": "explanation",
+    "first_response": "first response", "total": "total",
+}  # fmt: skip
+_SPLIT: Mapping[Stage, str] = {
+    "queue": "queue_ns", "preprocess": "compute_input_ns", "inference": "compute_infer_ns", "postprocess": "compute_output_ns",
+    "total": "success_ns",
+}  # fmt: skip
+"""The figures of `ServerFigures` that are the means of stages."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ServerTimeFigures:
+    """The times of one stage by a metric of the server's page, between the readings of the page at the window's ends."""
+
+    stage: Stage
+    metric: str
+    """Its name, without `_bucket`, `_sum` and `_count`."""
+    count: int
+    """How many times it counted."""
+    mean_ns: float | None
+    percentiles_ns: dict[str, tuple[float, float | None]]
+    """The ends of the bucket in which a percentile lies; null above the last bound. Without one that has too few times, or no buckets."""
+    buckets: tuple[tuple[float | None, int], ...] = ()
+    """The upper bounds in nanoseconds, null for none, and the numbers of times above the bound before; without empty buckets."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class ServerFigures:
-    """The server's own statistics of a load point. Times are means per request; None where nothing was counted."""
+    """The server's own figures of a load point. Times are means per request; None where nothing was counted."""
 
     requests: int
-    """Successful requests of the whole load point, warm-up and drain included."""
-    failed: int
+    """Successful requests of the whole load point, warm-up and drain included. Of a page of metrics: what its metrics counted in the window."""
+    failed: int | None
+    """None if the figures are from a page of metrics."""
     success_ns: _ServerMean
     """From entering the server's queue to the end of the answer, without network and parsing."""
     queue_ns: Annotated[float | None, Figure("queue", "ns", "server", column="server_queue_ns", explained=_SERVER_MEAN)]
@@ -229,8 +251,8 @@ class ServerFigures:
     """Time of the inference itself, a mean per request in nanoseconds; null where nothing was counted."""
     compute_output_ns: _ServerMean
     """Time to take the outputs, a mean per request in nanoseconds; null where nothing was counted."""
-    executions: int
-    """Executions of the model, each of a batch."""
+    executions: int | None
+    """Executions of the model, each of a batch; None if the figures are from a page of metrics."""
     mean_batch: float | None
     """Inferences per execution."""
     inferences: int = 0
@@ -250,6 +272,44 @@ class ServerFigures:
     """Versions of the model that executed requests."""
     composing_models: tuple[ComposingModelFigures, ...] = ()
     """The models of an ensemble's steps, and those that `target.composing_models` names."""
+    source: Literal["statistics", "metrics"] = "statistics"
+    """The server's v2 statistics, or its page of metrics."""
+    times: tuple[ServerTimeFigures, ...] = ()
+    """What the page of metrics has of each stage, also beside statistics."""
+
+    @classmethod
+    def of_page(cls, times: Sequence[ServerTimeFigures], client_requests: int, client_mean_ns: float | None) -> "ServerFigures":
+        """The figures of a server without statistics; the client's are those of the window."""
+        by_stage = {one.stage: one for one in times}
+        counted = next((by_stage[stage] for stage in ("total", "inference", "queue") if stage in by_stage), times[0])
+        means = {field: by_stage[stage].mean_ns for stage, field in _SPLIT.items() if stage in by_stage}
+        return cls(
+            requests=counted.count,
+            failed=None,
+            success_ns=means.get("success_ns"),
+            queue_ns=means.get("queue_ns"),
+            compute_input_ns=means.get("compute_input_ns"),
+            compute_infer_ns=means.get("compute_infer_ns"),
+            compute_output_ns=means.get("compute_output_ns"),
+            executions=None,
+            mean_batch=None,
+            client_requests=client_requests,
+            client_mean_ns=client_mean_ns,
+            source="metrics",
+            times=tuple(times),
+        )
+
+    @property
+    def counted(self) -> str:
+        """What the means are of, in words."""
+        if self.source == "metrics":
+            return "those in the window by the server's page of metrics"
+        return f"{self.requests:,} successful requests of the whole load point by the server's own count, warm-up included"
+
+    @property
+    def missing(self) -> tuple[Stage, ...]:
+        """The stages of the split that are not known."""
+        return tuple(stage for stage, field in _SPLIT.items() if stage != "total" and getattr(self, field) is None)
 
     @property
     def compute_ns(self) -> Annotated[float | None, Figure("compute", "ns", "server", column="server_compute_ns")]:

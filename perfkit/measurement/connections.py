@@ -10,6 +10,7 @@ from perfkit.errors import UsageError
 from perfkit.machine.limits import count_open_files, raise_open_file_limit
 from perfkit.scenario.load import ClosedLoadSpec
 from perfkit.scenario.model import Scenario
+from perfkit.scenario.sequences import Stream
 from perfkit.target.address import Address, WireProtocol
 from perfkit.target_client import Client, make_client
 from perfkit.transport.options import FIRST_ANSWER_LIMIT, STATISTICS_LIMIT, AnswerLimit, Rotation, StreamOptions, TransportOptions
@@ -40,13 +41,17 @@ def transport_options(scenario: Scenario, protocol: WireProtocol) -> TransportOp
         max_connections=max_connections(scenario),
         streams_per_connection=streams_per_connection(scenario, protocol),
         answer_limit=AnswerLimit(target.max_answer_bytes) if target.max_answer_bytes else FIRST_ANSWER_LIMIT,
-        stream=None if scenario.stream is None else StreamOptions(scenario.stream.requests_per_stream, scenario.stream.in_flight),
+        stream=None if scenario.stream is None else _stream_options(scenario.stream),
         compression=target.compression,
         has_output_slots=scenario.shared_memory is not None and scenario.shared_memory.outputs,
         rotation=None if target.connections is None else Rotation(target.connections.max_requests, target.connections.max_age_ns),
         balance=target.balance or "round_robin",
         resolve=target.resolve or "first",
     )
+
+
+def _stream_options(stream: Stream) -> StreamOptions:
+    return StreamOptions(stream.requests_per_stream, stream.in_flight, has_infer_bodies=stream.body == "infer")
 
 
 def connect(scenario: Scenario, address: Address, clock: Clock) -> AbstractAsyncContextManager[Client]:

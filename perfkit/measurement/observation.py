@@ -8,7 +8,7 @@ from typing import Any
 
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning, UsageError
-from perfkit.figures.resources import EVENT_LOOP_LAG, GC_PAUSE, MachineFigures, PageFigures
+from perfkit.figures.resources import EVENT_LOOP_LAG, GC_PAUSE, MachineFigures
 from perfkit.load.loop import StopCause
 from perfkit.load.point import LoadPoint
 from perfkit.measurement.load_points import describe_point
@@ -41,6 +41,7 @@ from perfkit.telemetry.messages import (
     StatisticsConfig,
     TelemetryConfig,
 )
+from perfkit.telemetry.prometheus.server_times import PageReport, added
 from perfkit.telemetry.series import SamplerReport, Series, Span
 from perfkit.telemetry.server.statistics import ComposingModelsReader, ServerCounts, ServerStatisticsReader
 from perfkit.units import NS_PER_S
@@ -66,7 +67,7 @@ class PointObservation:
     def of_workload(self, number: int) -> "PointObservation":
         """What holds for one workload of a mix: the server's CPU time, GPUs and pages of metrics are those of all together."""
         counts, warnings = self.servers.get(number, (None, ()))
-        own = dataclasses.replace(self.resources, server=counts, server_cpu=None, gpus=(), metrics=())
+        own = dataclasses.replace(self.resources, server=counts, server_times=(), server_cpu=None, gpus=(), metrics=())
         return PointObservation(own, (), warnings)
 
 
@@ -235,12 +236,14 @@ class PointTelemetry:
             reports = {name: report for name, report in reports.items() if name != "generator"}
         own = [series.between(window.start_ns, window.end_ns) for series in recorded.series]
         machine: SamplerReport[MachineFigures] = reports.get("generator", SamplerReport(None))
-        pages: list[SamplerReport[PageFigures]] = [report for name, report in reports.items() if name.startswith("metrics")]
+        pages: list[SamplerReport[PageReport]] = [report for name, report in reports.items() if name.startswith("metrics")]
         gpus = reports["gpu"].summary if "gpu" in reports and reports["gpu"].summary else ()
         known = {gpu.uuid for gpu in gpus}
         reported = [gpu for page in pages if page.summary for gpu in page.summary.gpus if gpu.uuid not in known]
         resources = Resources(
             server=counts,
+            # of a mix they would be those of one model, or of all
+            server_times=() if self._is_mix else added(time for page in pages if page.summary for time in page.summary.times),
             server_cpu=reports["server CPU"].summary if "server CPU" in reports else None,
             gpus=(*gpus, *{gpu.uuid: gpu for gpu in reported}.values()),
             server_has_gpu=self._starts_gpu_server or any(gpu.used_by_server for gpu in gpus) or self._has_gpu_page(reports),
@@ -258,7 +261,7 @@ class PointTelemetry:
 
     def _has_gpu_page(self, reports: Mapping[str, SamplerReport[Any]]) -> bool:
         """Whether the server's metrics page lists a GPU, as Triton's does."""
-        own_page: SamplerReport[PageFigures] | None = reports.get("metrics 1") if self._has_own_page else None
+        own_page: SamplerReport[PageReport] | None = reports.get("metrics 1") if self._has_own_page else None
         return own_page is not None and own_page.summary is not None and bool(own_page.summary.gpus)
 
     def _server_reset(self, reports: Mapping[str, SamplerReport[Any]]) -> MeasurementWarning | None:
@@ -344,13 +347,22 @@ def telemetry_config(
         addresses=tuple(one for address in addresses for one in (address, *address.replicas)),
         gpus=GpuConfig(scenario.gpu.sample_rate_per_s, scenario.gpu.idle_ns) if is_here else None,
         metrics=tuple(
-            MetricsPageConfig(url, authorization, model, scenario.metrics.names, scenario.metrics.interval_ns, secrets)
+            MetricsPageConfig(
+                url,
+                authorization,
+                model,
+                scenario.metrics.names,
+                scenario.metrics.interval_ns,
+                secrets,
+                scenario.target.version,
+                scenario.metrics.stages,
+            )
             for url, authorization in resolved
         ),
         # of several models the series could not be told apart, and a start resets them
         statistics=None
         if scenario.workloads or isinstance(scenario.load, ColdStartLoadSpec)
-        else StatisticsConfig(addresses[0], model, scenario.target.version, NS_PER_S),
+        else StatisticsConfig(addresses[0], model, scenario.target.version, NS_PER_S, bool(urls)),
         server_cpu=None if server_pid is None else ServerCpuConfig(server_pid, with_instructions),
         listen=listen,
     )

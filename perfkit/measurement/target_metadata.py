@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning, MissingEndpointError, ModelMismatchError, PerfkitError, TargetError, nearest
+from perfkit.measurement.metadata_form import in_v2_form
 from perfkit.protocol.message import ComposingModel, IndexedModel, ModelConfig, ModelMetadata, ServerMetadata
 from perfkit.scenario.credentials import resolve_address
 from perfkit.scenario.file import LoadedScenario
@@ -198,8 +199,8 @@ async def read_target_metadata(client: Client, address: Address, loaded: LoadedS
         if error.may_pass or not are_inputs_declared(loaded.scenario.workload):
             offered = await offered_instead(client, model, version)
             may_have_it = isinstance(error, MissingEndpointError) and "it offers" not in offered
-            refusal = str(absent or error).removesuffix(".")  # a server's reason may be a sentence
-            raise TargetError(f"{refusal}{offered}{_DECLARE if may_have_it else ''}", may_pass=error.may_pass) from None
+            why = str(absent or error).removesuffix(".")  # a server's reason may be a sentence
+            raise TargetError(f"{why}{offered}{_DECLARE if may_have_it else ''}", may_pass=error.may_pass) from None
         reason = f" ({error})"
     config = ModelConfig()
     try:
@@ -208,19 +209,42 @@ async def read_target_metadata(client: Client, address: Address, loaded: LoadedS
         missing.append(
             f"the model's configuration ({error.what}), so that only batch size 1, or batches in the declared shapes, can be sent"
         )
-    try:
-        if not reason and not await trials.run(lambda: client.is_ready(model, version)):
-            raise TargetError(f"{address}: the server, or its model '{model}', is not ready")
-    except MissingEndpointError as error:
-        missing.append(f"whether the model is ready ({error.what}), which its first answer shows instead")
+    refusal = "" if reason else await _check_ready(client, address, target, trials, missing)
     gap = None
     if not metadata.inputs:
         message = f"The server does not describe the inputs of model '{model}'{reason}: the requests are made from the scenario alone."
         gap = MeasurementWarning("no_metadata", message)
-    note = f"The server does not say: {'; '.join(missing)}." if missing else ""
+    metadata, other_form = in_v2_form(metadata, config, loaded.scenario.workload)
+    notes = (
+        f"The server does not say: {'; '.join(missing)}." * bool(missing),
+        f"The server is not ready ({refusal}), as while another model loads or is broken, but model '{model}' is, and is measured."
+        * bool(refusal),
+        other_form,
+    )
     composing = await _composing_models(client, trials, config, target.composing_models)
     # requests name the model as the scenario does, whatever name the metadata has
-    return TargetMetadata(server, dataclasses.replace(metadata, name=model), config, composing, gap, note, metadata.name)
+    return TargetMetadata(
+        server, dataclasses.replace(metadata, name=model), config, composing, gap, " ".join(filter(None, notes)), metadata.name
+    )
+
+
+async def _check_ready(client: Client, address: Address, target: Target, trials: TrialRequests, missing: list[str]) -> str:
+    """Why the server is not ready although its model is; empty if it is, or cannot be asked.
+
+    Raises TargetError if the model is not. What the server does not say is added to `missing`.
+    """
+    try:
+        is_ready = await trials.run(lambda: client.is_ready(target.model, target.version))
+    except MissingEndpointError as error:
+        is_ready = True
+        missing.append(f"whether the model is ready ({error.what}), which its first answer shows instead")
+    refusal = ""
+    with contextlib.suppress(TargetError):
+        refusal = await client.server_refusal()
+    if not is_ready:
+        server_state = f"the server is not, either ({refusal})" if refusal else "the server is"
+        raise TargetError(f"{address}: model '{target.model}' is not ready; {server_state}")
+    return refusal
 
 
 async def _configuration(client: Client, trials: TrialRequests, model: ComposingModel) -> ModelConfig:
@@ -298,4 +322,4 @@ async def describe_model(url: str, model: str, clock: Clock) -> ModelDescription
         server = dataclasses.replace(server, name=address.sanitize(server.name), version=address.sanitize(server.version))
         with contextlib.suppress(MissingEndpointError):
             config = await client.model_config(model, "")
-        return ModelDescription(server, address.redacted(metadata), address.redacted(config))
+        return ModelDescription(server, address.redacted(in_v2_form(metadata, config)[0]), address.redacted(config))

@@ -38,7 +38,6 @@ from perfkit.transport.options import AnswerLimit, limit_for_load
 from perfkit.workload.expectation import Expectation
 from perfkit.workload.generated import Checkpoint
 from perfkit.workload.requests import (
-    as_plain,
     check_omitted,
     payload_sha256,
     reserve_plain,
@@ -124,7 +123,7 @@ async def probe(client: Client, address: Address, loaded: LoadedScenario, clock:
 
         made = await _in_thread(lambda checkpoint: make_workload_requests(loaded, metadata, config, budget, checkpoint))
         requests, expectation = made.requests, made.expectation
-        if scenario.stream is not None and address.protocol == "http":
+        if scenario.stream is not None and address.protocol == "http" and scenario.stream.body == "generate":
             expectation = expectation.of_events(is_decoupled=config.is_decoupled)
         # of an ensemble, the models of its steps may be decoupled; a server without the endpoint says nothing
         declares_one = scenario.stream is not None and bool(config.sha256) and not (config.is_decoupled or config.composing_models)
@@ -224,7 +223,7 @@ async def _choose_encoding(
     except (ModelMismatchError, TargetError) as error:
         refusal = error
     reserve_plain(requests, budget)
-    plain = tuple(as_plain(request) for request in requests)
+    plain = tuple(request.as_plain() for request in requests)
     try:
         answered = await trials.run(lambda: send(plain[0]))
     except PerfkitError:

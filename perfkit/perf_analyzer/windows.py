@@ -185,7 +185,7 @@ def _run_figures(run: Point, options: Options) -> RunFigures:
         responses_per_s=None if run.responses is None else run.responses.per_s,
         scheduled_per_s=run.load.rate_per_s if isinstance(run.load, OpenLoad) else None,
         cpu_share=run.generator.cpu_share,
-        server=run.server,
+        server=run.server if run.server and run.server.source == "statistics" else None,  # perf_analyzer knows no other
         gpus=tuple(gpu for gpu in run.gpus if gpu.source == "metrics") if options.collects_metrics else (),
         sent=run.requests.sent,
         failed=run.requests.sent - run.requests.ok,

@@ -24,6 +24,7 @@ from perfkit.result.model import Connections, Protocol
 from perfkit.spans.span import SampledRequest
 from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.stats.percentiles import PercentileInterval
+from perfkit.telemetry.prometheus.server_times import ServerTime, added
 from perfkit.telemetry.server.statistics import ServerCounts
 from perfkit.transport.options import Balance
 from perfkit.workers.point_recording import MachineRecording
@@ -34,6 +35,8 @@ class Resources:
     """The resources used during one window."""
 
     server: ServerCounts | None = None
+    server_times: tuple[ServerTime, ...] = ()
+    """The times of the server's stages by its page of metrics."""
     server_cpu: ServerCpuUse | None = None
     gpus: tuple[GpuFigures, ...] = ()
     server_has_gpu: bool = False
@@ -119,10 +122,16 @@ Windows = Sequence[tuple[Resources, int]]
 """The resources used during some windows, and the windows' lengths in nanoseconds."""
 
 
-def server_figures(windows: Windows) -> ServerFigures | None:
-    """The server's own figures over all windows with known counts; None without such windows."""
+def server_figures(windows: Windows, answered: int, service_time_ns: float | None) -> ServerFigures | None:
+    """The server's own figures over all windows: from its statistics where they are known, or else from its page of metrics.
+
+    The client's part of the latter are the ok answers of the windows and the mean of all service times. None without either.
+    """
     known = [resources.server for resources, _ in windows if resources.server is not None]
-    return ServerCounts.added(known).figures() if known else None
+    times = tuple(one.figures() for one in added(one for resources, _ in windows for one in resources.server_times))
+    if known:
+        return dataclasses.replace(ServerCounts.added(known).figures(), times=times)
+    return ServerFigures.of_page(times, answered, service_time_ns) if times else None
 
 
 def server_cpu_figures(windows: Windows, finished: Sequence[int]) -> ServerCpuFigures | None:

@@ -72,6 +72,13 @@ class InferRequest:
     input_slots: Mapping[str, SharedSlot] = dataclasses.field(default_factory=dict)
     """The inputs in shared memory, by name; their `raw` is not sent."""
 
+    def as_plain(self) -> "InferRequest":
+        """The request without binary data, for servers that only accept JSON."""
+        outputs = tuple(dataclasses.replace(output, binary=False) for output in self.outputs)
+        return dataclasses.replace(
+            self, outputs=outputs, binary_output=False, plain_inputs=frozenset(tensor.name for tensor in self.inputs)
+        )
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InferResponse:
@@ -136,6 +143,8 @@ class ModelConfig:
     highest_sequence_id: int | None = None
     """The highest integer id of a sequence that the model gets whole; Triton cuts higher ones to the 32 bits of its control input. None if
     there is no such limit."""
+    shapes: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    """Of the inputs and outputs that it lists, without the batch dimension."""
 
 
 _HIGHEST_IDS = {"TYPE_INT32": 2**31 - 1, "TYPE_UINT32": 2**32 - 1}

@@ -217,7 +217,9 @@ def model_config(message: v2_pb2.ModelConfigResponse) -> ModelConfig:
     names = {number: name for name, number in v2_pb2.DataType.items()}  # a newer server may have others
     id_types = [names.get(one.data_type, "") for one in controls if one.kind == one.CONTROL_SEQUENCE_CORRID]
     is_decoupled, has_sequences = config.model_transaction_policy.decoupled, config.HasField("sequence_batching")
-    return ModelConfig(config.max_batch_size, sha256, required, tuple(models), is_decoupled, has_sequences, highest_sequence_id(id_types))
+    shapes = {one.name: tuple(one.dims) for one in config.input} | {one.name: tuple(one.dims) for one in config.output}
+    highest_id = highest_sequence_id(id_types)
+    return ModelConfig(config.max_batch_size, sha256, required, tuple(models), is_decoupled, has_sequences, highest_id, shapes)
 
 
 def model_metadata_message(metadata: ModelMetadata) -> v2_pb2.ModelMetadataResponse:

@@ -269,7 +269,16 @@ def decode_model_config(body: Buffer) -> ModelConfig:
     if not 0 <= size < 2**31:
         raise ProtocolError("the server's model configuration is not v2")
     sha256 = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
-    return ModelConfig(size, sha256, required, tuple(models), is_decoupled, isinstance(batching, dict), highest_sequence_id(id_types))
+    has_sequences, tensors = isinstance(batching, dict), [*_objects(document.get("input")), *_objects(document.get("output"))]
+    shapes = {str(one.get("name")): dims for one in tensors if (dims := _dims(one.get("dims"))) is not None}
+    return ModelConfig(size, sha256, required, tuple(models), is_decoupled, has_sequences, highest_sequence_id(id_types), shapes)
+
+
+def _dims(value: object) -> tuple[int, ...] | None:
+    """The dimensions of a configuration, in which 64-bit numbers may be texts; None for anything else."""
+    dims = value if isinstance(value, list) else [None]
+    sizes = tuple(int(size) for size in dims if isinstance(size, int | str) and _SIZE.fullmatch(str(size)))
+    return sizes if len(sizes) == len(dims) else None
 
 
 def _objects(value: object) -> list[dict[str, Any]]:

@@ -161,7 +161,11 @@ def _server(point: Point) -> Iterator[Explanation]:
         computed = server.inferences / server.executions
         yield Explanation("server.mean_batch", f"server mean batch {server.mean_batch:.2f} = {counts}", computed)
     if server.client_mean_ns is not None:
-        client = f"the mean service time of {server.client_requests:,} requests that perfkit saw answered over the same time"
+        client = (
+            f"the mean service time of {server.client_requests:,} requests that perfkit saw answered over the same time"
+            if server.source == "statistics"
+            else "the mean service time of the window"
+        )
         yield Explanation("server.client_mean_ns", f"client mean {format_duration_ns(server.client_mean_ns)}: {client}", None)
 
 

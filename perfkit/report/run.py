@@ -19,7 +19,15 @@ from perfkit.report.mix import neighbours_table
 from perfkit.report.page import Block, Bullets, Code, Facts, Figure, Item, Page, Paragraph, Section, sections_of, write_files
 from perfkit.report.run_tables import failures_table, repetitions_table, summary_table
 from perfkit.report.search import probes_table
-from perfkit.report.server_tables import composing_models_table, connections_table, gpu_table, machines_table, replicas_table, server_table
+from perfkit.report.server_tables import (
+    composing_models_table,
+    connections_table,
+    gpu_table,
+    machines_table,
+    replicas_table,
+    server_table,
+    server_times_table,
+)
 from perfkit.result.file import read_result
 from perfkit.result.fingerprint import is_on_gpu
 from perfkit.result.json_file import as_mapping
@@ -147,7 +155,7 @@ def run_page(result: Result, charts: Mapping[str, ChartGroup], telemetry: Mappin
     main = next((name for name in charts if name in _MAIN_PLOTS), None)
     figures = {name: _figure(name, group, points[0]) for name, group in charts.items()}
     of_gpus = [figures[_GPU_PLOT]] if _GPU_PLOT in figures else []
-    kinds = (functools.partial(slowest_table, telemetry=telemetry), failures_table, machines_table, replicas_table, connections_table, server_table, composing_models_table)  # fmt: skip
+    kinds = (functools.partial(slowest_table, telemetry=telemetry), failures_table, machines_table, replicas_table, connections_table, server_table, server_times_table, composing_models_table)  # fmt: skip
     tables = [table(points) for table in kinds]
     folded: dict[str, tuple[str, Sequence[Block]]] = {
         "SLO": (_slo_finding(points), _slo(points)),

@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from perfkit.figures.declaration import figures_of, value_at
+from perfkit.figures.resources import STAGE_NAMES
 from perfkit.report.load_points import figure_column, interval_cell, load_columns, load_point_table, percentile_columns, times_caption
 from perfkit.report.table import MISSING, Cell, Column, Kind, Table
 from perfkit.result.distribution import Distribution
 from perfkit.result.model import Point
+from perfkit.units import format_duration_ns
 
 _GIB = 2.0**30
 
@@ -34,13 +36,43 @@ def server_table(points: Sequence[Point]) -> Table:
             else ()
         ),
     )
-    note = (
-        "Means per request from the server's v2 statistics, over the whole load point with its warm-up. Client is the mean service time of "
-        "the same requests; the difference is the network, parsing, and waiting before the server's own queue."
-    )
+    servers = [point.server for point in points if point.server]
+    by_page = [server for server in servers if server.source == "metrics"]
+    if by_page:
+        note = (
+            "Means per request from the server's page of metrics, over the window. Client is the mean service time in the window; the difference is "
+            "what the page does not time."
+        )
+        missing = dict.fromkeys(STAGE_NAMES[stage] for server in by_page for stage in server.missing)
+        if missing:
+            note += (
+                f" Not on the page: {', '.join(missing)}. If it has them under names that perfkit does not know, metrics.queue and so on in the "
+                "scenario give them."
+            )
+    else:
+        note = (
+            "Means per request from the server's v2 statistics, over the whole load point with its warm-up. Client is the mean service time of "
+            "the same requests; the difference is the network, parsing, and waiting before the server's own queue."
+        )
     if has_cpu_time:
         note += " CPU time is that of all the server's processes in the window for each ok answer, and CPUs how many they kept busy."
-    return load_point_table("server", "Server", columns, points if has_cpu_time or any(point.server for point in points) else (), note)
+    return load_point_table("server", "Server", columns, points if has_cpu_time or servers else (), note)
+
+
+def server_times_table(points: Sequence[Point]) -> Table:
+    """One row per load point and stage that the server's page of metrics times; no rows without such a page."""
+    columns = (
+        Column("stage", "stage", value=lambda row: STAGE_NAMES[row[1].stage]),
+        Column("metric", "metric"),
+        Column("count", "times", "count"),
+        Column("mean_ns", "mean", "duration_ns", functools.partial(_part_time, "mean_ns")),
+        *(Column(name, name, value=functools.partial(_bucket, name)) for name in ("p50", "p90", "p99")),
+    )
+    note = (
+        "The times of each stage in the window by the server's page of metrics. A percentile is only known to lie between the bounds of one of the "
+        "metric's buckets; – marks those without buckets, or with too few times."
+    )
+    return _parts_table("server_times", "Server's times", columns, points, "server.times", note)
 
 
 def composing_models_table(points: Sequence[Point]) -> Table:
@@ -147,6 +179,16 @@ def _part_time(key: str, row: _Row) -> Cell:
     return _time(getattr(row[1], key))
 
 
+def _bucket(name: str, row: _Row) -> str:
+    """The ends of a percentile's bucket: `5.00 to 10.0 ms`."""
+    if name not in row[1].percentiles_ns:
+        return MISSING
+    low_ns, high_ns = row[1].percentiles_ns[name]
+    if high_ns is None:
+        return f"above {format_duration_ns(low_ns)}"
+    return f"{format_duration_ns(low_ns)} to {format_duration_ns(high_ns)}" if low_ns else f"up to {format_duration_ns(high_ns)}"
+
+
 def _share_of_requests(row: _Row) -> Cell:
     sent = row[0].requests.sent
     return _cell(row[1].requests / sent if sent else None, "{:.1%}")
@@ -164,7 +206,11 @@ def _gpu_energy(row: _Row) -> Cell:
 def _server_requests(point: Point) -> Cell:
     if point.server is None:
         return Cell(None, note="the server reported no statistics for this load point: the warnings say why")
-    return Cell(point.server.requests, note=f"perfkit counted {point.server.client_requests:,} answers, including the warm-up's")
+    answers = f"perfkit counted {point.server.client_requests:,} answers"
+    return Cell(
+        point.server.requests,
+        note=f"{answers}, including the warm-up's" if point.server.source == "statistics" else f"{answers} in the window",
+    )
 
 
 def _server_time(key: str, point: Point) -> Cell:

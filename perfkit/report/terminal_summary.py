@@ -4,6 +4,7 @@ import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
 
+from perfkit.figures.resources import STAGE_NAMES
 from perfkit.report.answer import answer, grouped_warnings
 from perfkit.report.breakdown import breakdown_sentences, breakdown_table
 from perfkit.report.explanation import explain
@@ -70,7 +71,10 @@ def _tables(result: Result) -> Iterator[tuple[Table, Sequence[str], str]]:
     )
     note = "times to the first response, gaps, and times to the last; responses: those of the window per second"
     yield streams_table(points), streamed, note
-    note = "server: its own means per request; client: the mean service time"
+    pages = [point.server for point in points if point.server and point.server.source == "metrics"]
+    missing = dict.fromkeys(STAGE_NAMES[stage] for server in pages for stage in server.missing)
+    note = "server: its own means per request" + ", by its page of metrics" * bool(pages)
+    note += f", which does not have: {', '.join(missing)}" * bool(missing) + "; client: the mean service time"
     yield server_table(points), ("requests", "compute_output_ns", "compute_input_ns", "success_ns", "mean_batch"), note
 
 

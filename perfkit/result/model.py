@@ -318,7 +318,7 @@ class Point(Part):
     """None for a load that this machine sent by itself."""
     generator: Generator
     server: ServerFigures | None = None
-    """The server's own figures, from its v2 statistics; None if it has none, or none of this load."""
+    """The server's own figures, from its v2 statistics, or else from its page of metrics; None if it has neither, or none of this load."""
     server_cpu: ServerCpuFigures | None = None
     """The CPU time of the server's processes in the window; None unless perfkit started them, and in results of earlier versions."""
     gpus: tuple[GpuFigures, ...] = ()

@@ -215,15 +215,17 @@ class Scenario(Section):
             raise ValueError(
                 "stream.requests_per_stream: requests that share a stream cannot be compressed: remove target.compression, or use 1"
             )
-        if "http" in self.target.load_protocols:
+        if "http" not in self.target.load_protocols:
+            return self
+        if self.target.compression != "none":
+            raise ValueError("stream: event streams take no compressed requests: use gRPC, or remove target.compression")
+        if self.sequences is not None or self.shared_memory is not None:
+            raise ValueError("stream: event streams have neither sequences nor shared memory: use gRPC")
+        if self.stream.body == "generate":
             if self.workload.batch_size > 1:
                 raise ValueError("stream: generate_stream takes no batches: use gRPC, or workload.batch_size: 1")
-            if self.target.compression != "none":
-                raise ValueError("stream: generate_stream takes no compressed requests: use gRPC, or remove target.compression")
             if self.workload.outputs:
                 raise ValueError("stream: generate_stream returns all outputs: use gRPC, or remove workload.outputs")
-            if self.sequences is not None or self.shared_memory is not None:
-                raise ValueError("stream: generate_stream has neither sequences nor shared memory: use gRPC")
             slo, unchecked = self.objective, "the events of generate_stream have neither datatypes nor shapes, and are not checked"
             if self.check.outputs:
                 raise ValueError(f"check.outputs: {unchecked}: use gRPC, or remove check.outputs")

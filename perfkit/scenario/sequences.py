@@ -102,12 +102,15 @@ class Sequences(Section):
 
 
 class Stream(Section):
-    """Requests are streamed: over gRPC with ModelStreamInfer, over HTTP with Triton's generate_stream (server-sent events)."""
+    """Requests are streamed: over gRPC with ModelStreamInfer, over HTTP with server-sent events."""
 
     requests_per_stream: Count = 1
     """After so many requests a stream is closed, and another takes its place; over HTTP always 1."""
     in_flight: Count = 1
     """Requests on one stream at a time."""
+    body: Literal["generate", "infer"] = "generate"
+    """Over HTTP, the form of requests and events: that of Triton's `generate_stream`, flat JSON without datatypes and shapes, or that of `infer`, as
+    MLServer's `infer_stream` has it."""
 
     @pydantic.model_validator(mode="after")
     def _has_room(self) -> Self:

@@ -1,7 +1,7 @@
 """The `metrics`, `gpu` and `traces` sections of a scenario: what is sampled besides the requests, and the spans of some of them."""
 
 import re
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 import pydantic
 from pydantic import AfterValidator, Field
@@ -10,6 +10,9 @@ from perfkit.scenario.load import ColdStartLoadSpec, IdleLoadSpec, LoadSpec
 from perfkit.scenario.section import Duration, OneOrMoreTexts, Rate, Section, Share, Text, parse_host_and_port
 from perfkit.scenario.target import MetricsUrl, Target
 from perfkit.units import write_duration_ns
+
+if TYPE_CHECKING:  # figures are imported after the first request
+    from perfkit.figures.resources import Stage
 
 _SHORTEST_INTERVAL_NS = 10_000_000
 _METRIC_NAME = re.compile(r"[A-Za-z0-9_:*]+")
@@ -21,6 +24,15 @@ def _check_name(name: str) -> str:
     if not _METRIC_NAME.fullmatch(name):
         raise ValueError(f"expected a metric's name, in which * stands for any characters, found {name!r}")
     return name
+
+
+def _check_whole_name(name: str) -> str:
+    if "*" in _check_name(name) or name.endswith(("_bucket", "_sum", "_count")):
+        raise ValueError(f"expected the name of a histogram or summary, without *, _bucket, _sum and _count, found {name!r}")
+    return name
+
+
+MetricName = Annotated[Text, AfterValidator(_check_whole_name)]
 
 
 def _check_interval(interval_ns: int) -> int:
@@ -38,6 +50,23 @@ class Metrics(Section):
     """Metrics to store besides `nv_*` and `DCGM_FI_*`; `*` stands for any characters."""
     interval_ns: Annotated[Duration, AfterValidator(_check_interval)] = Field(default=1_000_000_000, alias="interval")
     """The time between two readings of a page."""
+    queue: MetricName | None = None
+    """The histogram or summary of the time in the server's queue, without `_bucket`, `_sum` and `_count`, where perfkit does not know it. Its unit is
+    the end of its name, such as `_ms`; seconds without one."""
+    preprocess: MetricName | None = None
+    """The same of the time to prepare inputs."""
+    inference: MetricName | None = None
+    """The same of the time of the inference itself."""
+    postprocess: MetricName | None = None
+    """The same of the time to take the outputs."""
+    total: MetricName | None = None
+    """The same of a request's whole time in the server."""
+
+    @property
+    def stages(self) -> "dict[Stage, str]":
+        """The metrics by the stages that they are of."""
+        stages: tuple[Stage, ...] = ("queue", "preprocess", "inference", "postprocess", "total")
+        return {stage: name for stage in stages if (name := getattr(self, stage)) is not None}
 
 
 class Gpu(Section):

@@ -14,6 +14,7 @@ from perfkit.clock import Clock
 from perfkit.target.address import Address
 
 if TYPE_CHECKING:  # the classes of what a message carries are imported when it is read
+    from perfkit.figures.resources import Stage
     from perfkit.recorder.recent import LiveFigures
     from perfkit.spans.server_times import ServerTimes
     from perfkit.stats.buckets import BucketCounts
@@ -35,6 +36,10 @@ class MetricsPageConfig:
     interval_ns: int
     secrets: frozenset[str] = dataclasses.field(default=frozenset(), repr=False)
     """Texts that names and labels must not show: a server may repeat what it was sent."""
+    version: str = ""
+    """The times of other versions of the model are left out; empty for none."""
+    stages: "Mapping[Stage, str]" = dataclasses.field(default_factory=dict)
+    """The metrics that the scenario names for stages of the server."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,6 +50,8 @@ class StatisticsConfig:
     model: str
     version: str
     interval_ns: int
+    has_page: bool = False
+    """Whether a page of the server's metrics is sampled, too."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -74,6 +74,8 @@ class StreamOptions:
     """Requests on one stream at a time."""
     keeps_messages: bool = False
     """Whether replies have all messages of their responses, and not only the first; over gRPC only."""
+    has_infer_bodies: bool = False
+    """Over HTTP: whether requests and events have the form of `infer`, and not that of Triton's `generate_stream`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

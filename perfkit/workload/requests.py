@@ -118,13 +118,6 @@ def reserve_plain(requests: Sequence[InferRequest], budget: MemoryBudget) -> Non
     budget.reserve("workload.inputs", count * JSON_BYTES, text, "the inputs' shapes, workload.batch_size or workload.variants")
 
 
-def as_plain(request: InferRequest) -> InferRequest:
-    """The request without binary data, for servers that only accept JSON."""
-    outputs = tuple(dataclasses.replace(output, binary=False) for output in request.outputs)
-    names = frozenset(tensor.name for tensor in request.inputs)
-    return dataclasses.replace(request, outputs=outputs, binary_output=False, plain_inputs=names)
-
-
 def payload_sha256(requests: Sequence[InferRequest], checkpoint: Checkpoint = lambda: None) -> str:
     """A digest of everything that the requests carry, in order, excluding the model's name and version.
 

@@ -14,6 +14,7 @@ from perfkit.measurement.target_metadata import describe_model, read_model_index
 from perfkit.measurement.target_probe import probe
 from perfkit.scenario.credentials import resolve_address
 from perfkit.scenario.file import read_scenario
+from tests.json_server import JsonHandler, serving
 from tests.measurement.partial_server import (
     GRPC_ANSWERS,
     GRPC_CALLS,
@@ -75,7 +76,7 @@ def test_a_server_without_readiness(tmp_path, kind):
     protocol, answer = kind
     with SERVERS[protocol](Lacking(frozenset({"server readiness", "model readiness"}), answer)) as url:
         if kind == ("grpc", "empty"):  # whose `ready` is false
-            with pytest.raises(TargetError, match="the server, or its model 'm', is not ready"):
+            with pytest.raises(TargetError, match=r"model 'm' is not ready; the server is not, either \(ServerReady: false\)"):
                 lines_of(tmp_path, url)
             return
         lines = lines_of(tmp_path, url)
@@ -149,7 +150,7 @@ def test_a_run_over_nothing_but_inference_says_each_thing_once(tmp_path, kind):
     assert [point.requests.ok for point in result.points] == [point.requests.sent for point in result.points]
     assert [point.requests.sent for point in result.points] == [20, 20, 20]
     assert [note for note in observer.notes if "statistics" in note] == [
-        "The server has no v2 statistics: its queue and compute times are not known."
+        "The server has no v2 statistics: its queue and compute times are not known. If it has a page of metrics, target.metrics_url takes them from there."
     ]
     assert len([note for note in observer.notes if note.startswith("The server does not say: ")]) == 1
     said = [{warning for warning in point.warnings if warning.code in _OF_MISSING} for point in result.summary]
@@ -167,3 +168,48 @@ def test_a_scenario_is_written_for_a_server_that_does_not_describe_itself(kind):
         described = asyncio.run(describe_model(url, "m", MonotonicClock()))
         assert [one.name for one in described.metadata.inputs] == ["i"]
         assert asyncio.run(read_model_index(url, MonotonicClock())) == ()
+
+
+class Page(JsonHandler):
+    """A server's page: with each reading ten more requests have taken 4 ms."""
+
+    requests = 0
+
+    def do_GET(self):
+        Page.requests += 10
+        count = Page.requests
+        lines = (
+            f'_bucket{{le="0.005",model_name="m"}} {count}',
+            f'_bucket{{le="+Inf",model_name="m"}} {count}',
+            f'_sum{{model_name="m"}} {count * 0.004}',
+        )
+        text = "".join(f"request_predict_seconds{line}\n" for line in (*lines, f'_count{{model_name="m"}} {count}'))
+        self.answer_bytes(200, text.encode())
+
+
+def test_without_statistics_the_servers_part_is_that_of_its_page_of_metrics(tmp_path):
+    observer = Notes()
+    with partial_http_server(Lacking(frozenset({"statistics"}), "404")) as url, serving(Page) as port:
+        path = tmp_path / "s.yaml"
+        page = f"metrics_url: 'http://127.0.0.1:{port}/metrics'"
+        measure = "measure: {warmup: 0s, duration: 300ms, repetitions: 2}\nmetrics: {interval: 20ms}"
+        path.write_text(f"target: {{url: {url}, model: m, {page}}}\nload: {{closed: {{concurrency: 1}}}}\n{measure}\n")
+        result = asyncio.run(measure_scenario(read_scenario(path, environ={}), tmp_path / "out", observer, Interruption())).result
+    (pooled,), points = result.summary, result.points
+    servers = [point.server for point in (*points, pooled)]
+    assert [(server.source, server.queue_ns, server.failed) for server in servers] == [("metrics", None, None)] * 3
+    assert [server.compute_infer_ns for server in servers] == [pytest.approx(4e6)] * 3
+    assert [server.times[0].percentiles_ns["p50"] for server in servers] == [(0.0, 5e6)] * 3
+    first, second, both = (server.requests for server in servers)
+    assert first + second == both
+    assert [server.client_requests for server in servers] == [point.requests.ok for point in (*points, pooled)]
+    assert [note for note in observer.notes if "statistics" in note] == [
+        "The server has no v2 statistics: its queue and compute times are those of its page of metrics, as far as it has them."
+    ]
+
+
+def test_over_grpc_a_ready_model_is_measured_while_the_server_is_not_ready(tmp_path):
+    with partial_grpc_server(Lacking(frozenset({"server readiness"}), "empty")) as url:
+        assert lines_of(tmp_path, url) == {
+            "note": "The server is not ready (ServerReady: false), as while another model loads or is broken, but model 'm' is, and is measured."
+        }

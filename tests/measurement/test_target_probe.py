@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 import time
 from typing import Any
 
@@ -32,7 +33,7 @@ class Server:
 
     extensions: tuple[str, ...] = ("binary_tensor_data",)
     health_body = ready_body = b""
-    ready_status = 200
+    ready_status = health_status = 200
     config = web.json_response({"max_batch_size": 0})
     metadata = METADATA
 
@@ -53,7 +54,7 @@ class Server:
         return web.json_response({"name": "s", "version": "1", "extensions": list(self.extensions)})
 
     async def health(self, request):
-        return web.Response(body=self.health_body)
+        return web.Response(body=self.health_body, status=self.health_status)
 
     async def describe(self, request):
         return web.json_response(self.metadata)
@@ -192,11 +193,33 @@ def test_if_json_fails_too_the_first_error_is_reported(engine, tmp_path):
 
 
 @pytest.mark.parametrize(("status", "body"), [(404, b'{"error":"loading"}'), (400, b""), (200, b'{"name":"m","ready":false}')])
-def test_a_model_that_is_not_ready_is_reported(engine, tmp_path, status, body):
+@pytest.mark.parametrize(
+    ("health", "of_server"), [(200, "the server is$"), (400, r"the server is not, either \(GET /v2/health/ready: HTTP 400\)$")]
+)
+def test_a_model_that_is_not_ready_is_reported_and_whether_the_server_is(engine, tmp_path, status, body, health, of_server):
     server = Server()
-    server.ready_status, server.ready_body = status, body
-    with pytest.raises(TargetError, match="the server, or its model 'm', is not ready"):
+    server.ready_status, server.ready_body, server.health_status = status, body, health
+    with pytest.raises(TargetError, match=f"model 'm' is not ready; {of_server}"):
         ask(server, engine, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "words"),
+    [
+        (400, b"", "HTTP 400"),
+        (503, b'{"error":"another loads"}', "HTTP 503: another loads"),
+        (403, b"", "HTTP 403"),
+        (200, b'{"ready":false}', "HTTP 200: .*"),
+    ],
+    ids=str,
+)
+def test_a_ready_model_is_measured_while_the_server_is_not_ready(engine, tmp_path, status, body, words):
+    server = Server()
+    server.health_status, server.health_body = status, body
+    probed = ask(server, engine, tmp_path)
+    note = rf"The server is not ready \(GET /v2/health/ready: {words}\), as while another model loads or is broken, but model 'm' is, and is measured\."
+    assert re.search(note, probed.note)
+    assert probed.warnings == ()
 
 
 def test_inputs_of_the_scenario_replace_missing_metadata(engine, tmp_path):

@@ -151,7 +151,7 @@ def test_the_share_of_runs_that_a_failing_target_ends_is_its_share_to_the_fourth
     assert clock.ns > 0
 
 
-@pytest.mark.parametrize("path", ["/v2", "/v2/health/ready", "/v2/models/m", "/v2/models/m/ready", "/v2/models/m/config"])
+@pytest.mark.parametrize("path", ["/v2", "/v2/models/m", "/v2/models/m/ready", "/v2/models/m/config"])
 @pytest.mark.parametrize("status", [500, 503])
 def test_any_call_before_the_load_that_fails_in_passing_is_made_again(engine, tmp_path, path, status):
     class Flaky(Server):
@@ -171,7 +171,7 @@ def test_any_call_before_the_load_that_fails_in_passing_is_made_again(engine, tm
     assert (warning.code, "failed once" in warning.message, f"HTTP {status}: busy" in warning.message) == ("probe_retried", True, True)
 
 
-@pytest.mark.parametrize("path", ["/v2", "/v2/health/ready", "/v2/models/m", "/v2/models/m/ready"])
+@pytest.mark.parametrize("path", ["/v2", "/v2/models/m", "/v2/models/m/ready"])
 @pytest.mark.parametrize(
     ("status", "text", "told"),
     [

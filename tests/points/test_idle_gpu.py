@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perfkit.figures.resources import GpuFigures, PageFigures, ServerCpuUse
+from perfkit.figures.resources import GpuFigures, ServerCpuUse
 from perfkit.load.loop import Ending
 from perfkit.machine.readings import BusyShares
 from perfkit.measurement.observation import observe
@@ -23,6 +23,7 @@ from perfkit.stats.buckets import BucketCounts
 from perfkit.target.address import Address
 from perfkit.telemetry.client import TelemetryClient
 from perfkit.telemetry.messages import WindowReport
+from perfkit.telemetry.prometheus.server_times import PageReport
 from perfkit.telemetry.series import SamplerReport
 from perfkit.telemetry.server.statistics import ServerCounts
 from perfkit.transport.base import ConnectionCounts
@@ -170,7 +171,7 @@ def test_a_server_that_was_seen_on_a_gpu_has_one(used, is_known):
 
 def test_a_server_whose_own_page_of_metrics_lists_a_gpu_has_one():
     def page(*gpus):
-        return {"metrics 1": SamplerReport(PageFigures(gpus, ()))}
+        return {"metrics 1": SamplerReport(PageReport(gpus))}
 
     listed = dataclasses.replace(gpu(0.0), source="metrics")
     url = "http://127.0.0.1:8002/metrics"

@@ -2,8 +2,15 @@
 
 import pytest
 
-from perfkit.figures.resources import ComposingModelFigures, GpuFigures, ServerCpuFigures, ServerFigures
-from perfkit.report.server_tables import composing_models_table, connections_table, gpu_table, replicas_table, server_table
+from perfkit.figures.resources import ComposingModelFigures, GpuFigures, ServerCpuFigures, ServerFigures, ServerTimeFigures
+from perfkit.report.server_tables import (
+    composing_models_table,
+    connections_table,
+    gpu_table,
+    replicas_table,
+    server_table,
+    server_times_table,
+)
 from perfkit.result.model import Connections, Replica
 
 
@@ -25,6 +32,24 @@ def test_the_server_table_has_means_per_request_and_dashes_without_statistics(po
         "the server reported no statistics for this load point: the warnings say why",
     ]
     assert server_table(points).rows == ()
+
+
+def test_a_page_of_metrics_gives_the_split_its_buckets_and_what_it_lacks(points):
+    times = (
+        ServerTimeFigures("inference", "request_predict_seconds", 1200, 38e6, {"p50": (25e6, 50e6), "p90": (50e6, None)}),
+        ServerTimeFigures("preprocess", "request_preprocess_seconds", 1199, 1e6, {"p50": (0.0, 5e6)}),
+    )
+    server = ServerFigures.of_page(times, 1201, 41.5e6)
+    shown = [points[0].model_copy(update={"server": server})]
+    table = server_table(shown)
+    assert table.texts == [["http", "1", "1,200", "–", "1.00 ms", "38.0 ms", "–", "–", "41.5 ms", "–"]]
+    assert table.cells[0][1][2].note == "perfkit counted 1,201 answers in the window"
+    assert "Not on the page: queue, post-processing." in table.note
+    assert [row[1:] for row in server_times_table(shown).texts] == [
+        ["inference", "request_predict_seconds", "1,200", "38.0 ms", "25.0 ms to 50.0 ms", "above 50.0 ms", "–"],
+        ["pre-processing", "request_preprocess_seconds", "1,199", "1.00 ms", "up to 5.00 ms", "–", "–"],
+    ]
+    assert server_times_table(points).rows == ()
 
 
 def test_the_server_table_has_the_cpu_time_of_a_server_that_perfkit_started(points):

@@ -6,7 +6,7 @@ import pytest
 from rich.text import Text
 
 from perfkit.errors import MeasurementWarning
-from perfkit.figures.resources import ServerFigures
+from perfkit.figures.resources import ServerFigures, ServerTimeFigures
 from perfkit.report.live import describe_point
 from perfkit.report.table import Column, Table
 from perfkit.report.terminal import fitted_text, print_status, print_warnings
@@ -35,6 +35,18 @@ def shown(capsys, monkeypatch):
 
 def with_server(result):
     return result.model_copy(update={"summary": tuple(point.model_copy(update={"server": SERVER}) for point in result.summary)})
+
+
+def test_a_servers_page_of_metrics_is_named_with_what_it_lacks(synthetic, shown):
+    times = (ServerTimeFigures("inference", "request_predict_seconds", 1200, 38e6, {"p50": (25e6, 50e6)}),)
+    result = synthetic(protocols=("http",), concurrencies=(1,)).write()
+    point = result.summary[0].model_copy(update={"server": ServerFigures.of_page(times, 1201, 41.5e6)})
+    lines = shown(result.model_copy(update={"summary": (point,)}), 160)
+    missing = "queue, pre-processing, post-processing"
+    assert (
+        f"server: its own means per request, by its page of metrics, which does not have: {missing}; client: the mean service time" in lines
+    )
+    assert any(line.split()[:3] == ["http", "1", "1,200"] and "38.0 ms" in line for line in lines)
 
 
 def test_the_summary_begins_with_the_answer_and_shows_each_load_point(synthetic, shown):

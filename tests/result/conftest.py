@@ -20,6 +20,8 @@ GENERATOR = {
 SERVER = {
     "requests": 4, "failed": 0, "success_ns": 1.5e6, "queue_ns": 5e5, "compute_input_ns": 1e5, "compute_infer_ns": 8e5, "compute_output_ns": 1e5,
     "executions": 2, "mean_batch": 2.0, "inferences": 4, "cache_hits": 0, "cache_misses": 0, "cache_hit_ns": None, "cache_miss_ns": None, "client_requests": 4, "client_mean_ns": 2e6, "versions": ["1"], "composing_models": [],
+    "source": "statistics",
+    "times": [{"stage": "first_response", "metric": "x_ms", "count": 2, "mean_ns": 1.5e6, "percentiles_ns": {"p50": [0.0, None]}, "buckets": [[None, 2]]}],
 }  # fmt: skip
 PARTS = {
     "start_delay": 0, "connection_wait": 0, "request_way": 100_000, "queue": 1_300_000, "compute_input": 0, "compute_infer": 500_000,

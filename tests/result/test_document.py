@@ -48,7 +48,9 @@ KEYS = {
     ("points", 0, "server"): {
         "requests", "failed", "success_ns", "queue_ns", "compute_input_ns", "compute_infer_ns", "compute_output_ns", "executions", "mean_batch",
         "inferences", "cache_hits", "cache_misses", "cache_hit_ns", "cache_miss_ns", "client_requests", "client_mean_ns", "versions", "composing_models",
+        "source", "times",
     },
+    ("points", 0, "server", "times", 0): {"stage", "metric", "count", "mean_ns", "percentiles_ns", "buckets"},
     ("points", 0, "server_cpu"): {"cpus", "time_per_request_ns", "instructions_per_request"},
     ("points", 0, "metrics", 0): {"name", "labels", "kind", "rise", "per_s", "mean", "min", "max"},
 }  # fmt: skip

@@ -48,11 +48,11 @@ def stream_of(*pieces, end=b"0\r\n\r\n"):
 def exchange(request):
     """Sends requests to a server that answers with these bytes; the replies, and the requests that the server received."""
 
-    def run(*answers, timeout_ns=30 * S):
+    def run(*answers, timeout_ns=30 * S, stream=StreamOptions()):  # noqa: B008 - it is frozen
         async def main():
             seen: list[bytes] = []
             async with servers.scripted_server(servers.answering(*answers, seen=seen)) as address:
-                options = TransportOptions(engine=request.param, timeout_ns=timeout_ns, stream=StreamOptions())
+                options = TransportOptions(engine=request.param, timeout_ns=timeout_ns, stream=stream)
                 transport = make_open_client(address, options, MonotonicClock())
                 try:
                     return [await transport.send(transport.prepare(REQUEST)) for _ in answers], seen, transport
@@ -66,6 +66,47 @@ def exchange(request):
 
 def test_the_body_is_a_flat_object_of_inputs_and_parameters():
     assert json.loads(encode_generate_request(REQUEST)) == {"IN": [1, 2], "TEXT": "a", "id": "7", "max_tokens": 5}
+
+
+MLSERVER_EVENT = {
+    "model_name": "m", "model_version": "v1", "id": "7", "parameters": {},
+    "outputs": [{"name": "OUT", "shape": [2], "datatype": "INT32", "parameters": {"content_type": "np"}, "data": [3, 4]}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("exchange", ["wire"], indirect=True)
+def test_with_the_bodies_of_infer_requests_and_events_are_those_of_mlservers_infer_stream(exchange):
+    (reply,), (seen,), transport = exchange(
+        stream_of(event(MLSERVER_EVENT), event(MLSERVER_EVENT)), stream=StreamOptions(has_infer_bodies=True)
+    )
+    head, _, body = seen.partition(b"\r\n\r\n")
+    assert head.startswith(b"POST /v2/models/m/infer_stream HTTP/1.1\r\n")
+    assert b"content-type: application/json" in head.lower()
+    assert json.loads(body) == {
+        "id": "7",
+        "inputs": [
+            {"name": "IN", "datatype": "INT32", "shape": [2], "data": [1, 2]},
+            {"name": "TEXT", "datatype": "BYTES", "shape": [1], "data": ["a"]},
+        ],
+        "parameters": {"max_tokens": 5},
+    }
+    assert (reply.outcome, len(reply.responses_ns)) == (Outcome.OK, 2)
+    decoded = transport.decode(reply)
+    assert (decoded.model, decoded.version, decoded.id) == ("m", "v1", "7")
+    assert [(one.name, one.datatype, one.shape, bytes(one.raw)) for one in decoded.outputs] == [
+        ("OUT", Datatype.INT32, (2,), np.array([3, 4], np.int32).tobytes())
+    ]
+
+
+def test_a_server_that_cannot_process_a_generate_body_is_told_with_the_key(exchange):
+    body = b'{"detail":[{"type":"missing","loc":["body","inputs"],"msg":"Field required"}]}'
+    answer = b"HTTP/1.1 422 Unprocessable Entity\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    (reply,), _, transport = exchange(answer)
+    with pytest.raises(ProtocolError, match=r"as MLServer's do, set stream\.body to infer"):
+        transport.decode(reply)
+    (reply,), _, transport = exchange(answer, stream=StreamOptions(has_infer_bodies=True))
+    with pytest.raises(ProtocolError, match=r"^HTTP 422: (?!.*stream\.body)"):
+        transport.decode(reply)
 
 
 @pytest.mark.parametrize("pieces", [(), (b"data: [DONE]\n\n",), (b": a comment\n\n",)])

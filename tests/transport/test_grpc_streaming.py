@@ -157,22 +157,69 @@ def test_on_a_stream_of_its_own_the_end_of_the_stream_ends_an_answer_without_a_f
     assert (reply.outcome, len(reply.responses_ns)) == (Outcome.OK, 4)
 
 
+def answer_bare(*, version="", size=4, first_id=""):
+    """Answers as MLServer does, whose ModelStreamInfer is a stream of ModelInferResponse (its dataplane.proto)."""
+
+    async def serve(messages, context):
+        async for message in messages:
+            parsed, count = asked(message)
+            for _ in range(count):
+                bare = service_pb2.ModelInferResponse(model_name="my-model", model_version=version, id=first_id or parsed.id)
+                bare.outputs.add(name="y", datatype="UINT8", shape=[size])
+                bare.raw_output_contents.append(bytes(size))
+                await context.write(bare.SerializeToString())
+
+    return serve
+
+
 @pytest.mark.parametrize("version", ["", "v1.0", "1"])
 @pytest.mark.parametrize("size", [0, 1 << 17])
-def test_bare_infer_responses_as_of_mlserver_are_named(stream, version, size):
-    """MLServer declares ModelStreamInfer as a stream of ModelInferResponse (its dataplane.proto)."""
+def test_bare_infer_responses_as_of_mlserver_are_responses(stream, version, size):
+    async def client(transport):
+        reply = await transport.send(transport.prepare(request()))
+        return reply, transport.decode(reply)
 
-    async def answer_bare(messages, context):
+    reply, decoded = stream(answer_bare(version=version, size=size), client)
+    assert (reply.outcome, len(reply.responses_ns), decoded.model, decoded.version) == (Outcome.OK, 1, "my-model", version)
+    assert [(output.name, output.shape, bytes(output.raw)) for output in decoded.outputs] == [("y", (size,), bytes(size))]
+
+
+def test_on_streams_of_their_own_bare_responses_count_as_many_as_come(stream):
+    replies = stream(answer_bare(), in_turn(request(3), request(2)), sharing=(1, 1))
+    assert [(reply.outcome, len(reply.responses_ns)) for reply in replies] == [(Outcome.OK, 3), (Outcome.OK, 2)]
+
+
+KEY = "(triton_final_response), so that requests cannot share a stream: set stream.requests_per_stream to 1"
+
+
+@pytest.mark.parametrize("engine", ["wire"], indirect=True)
+@pytest.mark.parametrize("sharing", [(100, 4)], indirect=True, ids=["shared"])
+@pytest.mark.parametrize(
+    "serve",
+    [answer_bare(first_id="first"), answer_bare()],
+    ids=["an id for all requests of a stream, as MLServer gives it", "several responses without a mark"],
+)
+def test_responses_that_belong_to_no_request_of_a_shared_stream_name_the_key(stream, serve):
+    replies = stream(serve, sending(*[request(2)] * 4), connections=1)
+    broken = [reply for reply in replies if reply.outcome is Outcome.BROKEN]
+    assert broken
+    assert all(KEY in reply.error for reply in broken)
+
+
+@pytest.mark.parametrize("engine", ["wire"], indirect=True)
+@pytest.mark.parametrize("sharing", [(100, 4)], indirect=True, ids=["shared"])
+def test_a_shared_stream_that_ends_after_one_response_names_the_key(stream):
+    async def serve(messages, context):
         async for message in messages:
-            parsed, _ = asked(message)
-            bare = service_pb2.ModelInferResponse(model_name="my-model", model_version=version, id=parsed.id)
-            bare.outputs.add(name="y", datatype="UINT8", shape=[size])
-            bare.raw_output_contents.append(bytes(size))
-            await context.write(bare.SerializeToString())
+            await answer_bare()(_only(message), context)
+            return
 
-    (reply,) = stream(answer_bare, in_turn(request()))
-    assert reply.outcome is Outcome.BROKEN
-    assert "bare ModelInferResponse messages, as MLServer does" in reply.error
+    async def _only(message):
+        yield message
+
+    replies = stream(serve, sending(*[request()] * 4), connections=1)
+    assert sorted(reply.outcome.value for reply in replies) == ["broken"] * 3 + ["ok"]
+    assert all(KEY in reply.error for reply in replies if reply.outcome is Outcome.BROKEN)
 
 
 def test_requests_ask_for_a_final_response_and_keep_what_else_they_have(stream):

@@ -524,7 +524,7 @@ def test_the_other_calls_work_and_report_refusals(run):
                 await transport.model_metadata("unknown", "")
             del answers["ServerReady"]
             with pytest.raises(TargetError, match="the answer to ServerReady is no"):
-                await transport.is_ready("m", "")
+                await transport.server_refusal()
             await transport.aclose()
             return results
 

@@ -8,7 +8,7 @@ from perfkit.errors import ModelMismatchError
 from perfkit.protocol.message import ModelMetadata, RequestedOutput, TensorMetadata
 from perfkit.protocol.tensor import tensor_to_array
 from perfkit.scenario.workload import Workload
-from perfkit.workload.requests import as_plain, make_requests, payload_sha256
+from perfkit.workload.requests import make_requests, payload_sha256
 
 BATCHING = ModelMetadata(
     "m", ("1",), "p",
@@ -45,7 +45,7 @@ def test_the_payloads_digest_tells_whatever_is_sent():
         {"outputs": [{"name": "OUTPUT0"}]},
     )
     others = [make(seed=6), same[::-1], *(make(seed=5, **change) for change in changes)]
-    assert payload_sha256(tuple(map(as_plain, same))) == payload_sha256(make(seed=5, encoding="json"))
+    assert payload_sha256(tuple(one.as_plain() for one in same)) == payload_sha256(make(seed=5, encoding="json"))
     assert len({payload_sha256(some) for some in (same, *others)}) == 1 + len(others)
 
 
@@ -185,7 +185,7 @@ def test_a_tensors_encoding_overrides_that_of_the_workload():
 
 def test_a_plain_request_has_nothing_binary():
     (request, *_) = make(outputs=[{"name": "OUTPUT0", "classes": 2}], variants=1)
-    plain = as_plain(request)
+    plain = request.as_plain()
     assert plain.plain_inputs == {"INPUT0", "INPUT1"}
     assert (plain.binary_output, plain.outputs) == (False, (RequestedOutput("OUTPUT0", 2, False),))
     assert plain.inputs == request.inputs

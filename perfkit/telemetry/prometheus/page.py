@@ -38,28 +38,32 @@ class Page:
 
 
 def parse_page(text: str) -> Page:
-    """Parses the text format; an invalid line loses only that line."""
+    """Parses the text format or OpenMetrics; an invalid line loses only that line.
+
+    Of native histograms, which have their buckets in Prometheus' binary format alone, only count and sum are read.
+    """
     kinds = {match["name"]: match["kind"] for line in text.splitlines() if (match := _TYPE.fullmatch(line.strip()))}
+    is_openmetrics = text.rstrip().endswith("# EOF")
     try:
-        return Page(tuple(_samples(text, kinds)), 0)
+        return Page(tuple(_samples(text, kinds, is_openmetrics=is_openmetrics)), 0)
     except ValueError:
         samples, invalid_lines = list[Sample](), 0
         for line in text.splitlines():
             if line.strip() and not line.lstrip().startswith("#"):
                 try:
-                    samples += _samples(line + "\n", kinds)
+                    samples += _samples(line + "\n", kinds, is_openmetrics=is_openmetrics)
                 except ValueError:
                     invalid_lines += 1
         return Page(tuple(samples), invalid_lines)
 
 
-def _samples(text: str, kinds: Mapping[str, str]) -> Iterator[Sample]:
+def _samples(text: str, kinds: Mapping[str, str], *, is_openmetrics: bool) -> Iterator[Sample]:
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            name = sample.name
-            if name not in kinds and name.endswith("_total") and kinds.get(name.removesuffix("_total")) == "counter":
-                name = name.removesuffix("_total")  # the parser adds the suffix that OpenMetrics requires of counters
-            kind = kinds.get(name) or kinds.get(re.sub(r"_(?:bucket|sum|count)$", "", name)) or "untyped"
+            name, stem = sample.name, sample.name.removesuffix("_total")
+            if name not in kinds and name != stem and kinds.get(stem) == "counter" and not is_openmetrics:
+                name = stem  # the parser adds the suffix that OpenMetrics requires of counters
+            kind = kinds.get(name) or kinds.get(re.sub(r"_(?:bucket|sum|count|total)$", "", name)) or "untyped"
             yield Sample(name, dict(sample.labels), float(sample.value), kind)
 
 

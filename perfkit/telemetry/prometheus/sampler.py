@@ -8,11 +8,12 @@ from collections.abc import Sequence
 
 from perfkit.clock import Clock, MonotonicClock
 from perfkit.errors import MeasurementWarning, PerfkitError
-from perfkit.figures.resources import MetricFigures, PageFigures
+from perfkit.figures.resources import MetricFigures
 from perfkit.override import override
 from perfkit.target.redaction import redact
 from perfkit.telemetry.messages import MetricsPageConfig
 from perfkit.telemetry.prometheus.page import Page, PageGpu, Sample, gpu_uuid, parse_page
+from perfkit.telemetry.prometheus.server_times import PageReport, ServerTimesReader, sources_for
 from perfkit.telemetry.series import Sampler, SamplerReport, Series, SeriesBuffer, falls, newest
 from perfkit.transport.http.transport import read_page
 from perfkit.transport.options import METRICS_LIMIT
@@ -32,10 +33,11 @@ class _Metric:
     is_counter: bool
 
 
-class MetricsSampler(Sampler[PageFigures]):
+class MetricsSampler(Sampler[PageReport]):
     """A `Sampler` of one page.
 
-    It keeps Triton's metrics, except those of other models, the DCGM exporter's, and those that the scenario lists.
+    It keeps Triton's metrics, except those of other models, the DCGM exporter's, those that the scenario lists, and the times of a server's
+    stages.
     """
 
     def __init__(self, config: MetricsPageConfig, clock: Clock) -> None:
@@ -45,6 +47,7 @@ class MetricsSampler(Sampler[PageFigures]):
         self._metrics: dict[tuple[str, tuple[tuple[str, str], ...]], _Metric] = {}
         self._gpus: dict[str, PageGpu] = {}
         self._start_time = SeriesBuffer(_START_TIME, "s")
+        self._times = ServerTimesReader(sources_for(config.stages), config.model, config.version, config.interval_ns)
 
     @override
     def sample(self) -> int:
@@ -58,7 +61,7 @@ class MetricsSampler(Sampler[PageFigures]):
         return start_ns + self._config.interval_ns
 
     @override
-    def window(self, start_ns: int, end_ns: int) -> SamplerReport[PageFigures]:
+    def window(self, start_ns: int, end_ns: int) -> SamplerReport[PageReport]:
         """A last sample is taken now, and counters are linear between samples."""
         self.sample()
         figures, series, warnings = list[MetricFigures](), list[Series](), list[MeasurementWarning]()
@@ -71,20 +74,25 @@ class MetricsSampler(Sampler[PageFigures]):
                     message = f"The counter {part.name} fell within the window: its server restarted."
                     warnings.append(MeasurementWarning("metrics_reset", message))
             metric.buffer.forget_before(start_ns)
+        times = self._times.window(start_ns, end_ns)
         if len(set(self._start_time.around(start_ns, end_ns).values)) > 1:
+            times = ()
             warnings.append(MeasurementWarning("metrics_reset", f"{_START_TIME} changed within the window: the server restarted."))
         self._start_time.forget_before(start_ns)
         gpus = [gpu_figures for gpu in self._gpus.values() if (gpu_figures := gpu.figures(start_ns, end_ns))]
         for gpu in self._gpus.values():
             series += gpu.series(start_ns, end_ns)
             gpu.forget_before(start_ns)
-        if not series:
-            message = f"No sample of the metrics at {self._config.url} was read within the window."
+        if not series and not times:
+            message = (
+                f"No metric that is kept was read at {self._config.url} within the window: metrics.names lists those to keep, and metrics.queue, "
+                "metrics.inference and so on name those with the times of the server's stages."
+            )
             warnings.append(MeasurementWarning("metrics_missing", message))
         throttled = [f"{gpu.name or gpu.uuid} for {gpu.throttled_share:.0%} of the window" for gpu in gpus if gpu.throttled_share]
         if throttled:
             warnings.append(MeasurementWarning("gpu_throttled", f"GPUs lowered their clocks: {', '.join(throttled)}."))
-        return SamplerReport(PageFigures(tuple(gpus), tuple(figures)), tuple(series), tuple(dict.fromkeys(warnings)))
+        return SamplerReport(PageReport(tuple(gpus), tuple(figures), times), tuple(series), tuple(dict.fromkeys(warnings)))
 
     @override
     def latest(self) -> Sequence[Series]:
@@ -100,6 +108,7 @@ class MetricsSampler(Sampler[PageFigures]):
         if page.invalid_lines:
             lines = "1 line" if page.invalid_lines == 1 else f"{page.invalid_lines} lines"
             self.note_once("invalid", f"{lines} of the metrics at {self._config.url} could not be parsed, and are ignored.")
+        self._times.add(now_ns, page.samples)
         for sample in page.samples:
             if not math.isfinite(sample.value):  # exporters write NaN for unknown values
                 continue

@@ -43,7 +43,12 @@ class ServerStatisticsSampler(Sampler[tuple[Span, ...]]):
         self._client = self._runner.run(self._connect())
         statistics = self._read()
         if statistics == {}:
-            self.notes.append("The server has no v2 statistics: its queue and compute times are not known.")
+            instead = (
+                "those of its page of metrics, as far as it has them"
+                if self._config.has_page
+                else "not known. If it has a page of metrics, target.metrics_url takes them from there"
+            )
+            self.notes.append(f"The server has no v2 statistics: its queue and compute times are {instead}.")
         return statistics != {}  # a server that did not answer may do so later
 
     @override

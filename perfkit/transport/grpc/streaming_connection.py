@@ -20,6 +20,10 @@ from perfkit.transport.pool import ConnectionPool
 
 ERROR_MESSAGE_STATUS = "error_message"
 """The status of a request that a stream answers with an error; gRPC has none for it."""
+_UNMARKED = (
+    "the server does not say which response to a request is its last one (triton_final_response), so that requests cannot share a stream: set "
+    "stream.requests_per_stream to 1"
+)
 
 
 class MessageSplitter:
@@ -78,7 +82,7 @@ class StreamedRequest:
 class RequestStream(Stream[AnswerHeaders]):
     """An HTTP/2 stream and its requests in flight by id; it may take `left` more."""
 
-    __slots__ = ("has_timed_out", "left", "requests")
+    __slots__ = ("has_timed_out", "is_unmarked", "left", "requests")
     has_many_messages = True
 
     def __init__(self, limit: AnswerLimit, left: int, on_message: "Callable[[RequestStream, bytes, bool], None]") -> None:
@@ -89,6 +93,8 @@ class RequestStream(Stream[AnswerHeaders]):
         self.left = left
         self.has_timed_out = False
         """Whether the server still works on a request that timed out."""
+        self.is_unmarked = False
+        """Whether several requests may share the stream, and a response came that does not say whether it is the last one."""
 
 
 class StreamingConnection(Http2Connection[RequestStream]):
@@ -147,9 +153,9 @@ class StreamingConnection(Http2Connection[RequestStream]):
             if is_complete:
                 self._end(request, request.answer.complete(request.started_ns, self._received_ns, ERROR_MESSAGE_STATUS))
             elif status == "DEADLINE_EXCEEDED" and self._is_due(request.submitted_ns):
-                self._fail_request(request, Outcome.TIMED_OUT, self._describe_time_out())
+                self._fail_request(request, Outcome.TIMED_OUT, _explained(self._describe_time_out(), stream))
             else:
-                self._fail_request(request, outcome, error, status)
+                self._fail_request(request, outcome, _explained(error, stream), status)
 
     def on_reset(self, stream: RequestStream, code: int) -> None:
         self._forget(stream)
@@ -206,15 +212,15 @@ class StreamingConnection(Http2Connection[RequestStream]):
                 message = decompress(message, encoding or "gzip", self.answer_limit.max_bytes)
             response = self._messages.read(message, self.answer_limit.max_bytes)
         except ProtocolError as error:
-            self._session.cancel(stream)
-            self._forget(stream)
-            for request in self._taken(stream):
-                self._fail_request(request, Outcome.BROKEN, str(error))
+            self._cancel_broken(stream, str(error))
             return
         is_single = self._options.requests_per_stream == 1
+        stream.is_unmarked |= not is_single and response.is_response and response.is_final is None
         found = stream.requests.get("" if is_single else response.id)
-        if found is None:
-            return  # a message to a request that has ended
+        if found is None:  # a message to a request that has ended
+            if response.is_response and response.is_final is None and not stream.has_timed_out:
+                self._cancel_broken(stream, f"a response belongs to no request in flight, as its id is {response.id[:50]!r}: {_UNMARKED}")
+            return
         if not response.error:
             found.answer.keep(message, self._received_ns)
         if response.is_response:
@@ -230,6 +236,13 @@ class StreamingConnection(Http2Connection[RequestStream]):
         elif stream.has_timed_out and not stream.requests:
             self._session.cancel(stream)
         self._end(found, found.answer.complete(found.started_ns, self._received_ns, ERROR_MESSAGE_STATUS))
+
+    def _cancel_broken(self, stream: RequestStream, error: str) -> None:
+        """Ends a stream whose messages cannot be taken."""
+        self._session.cancel(stream)
+        self._forget(stream)
+        for request in self._taken(stream):
+            self._fail_request(request, Outcome.BROKEN, error)
 
     def _taken(self, stream: RequestStream) -> list[StreamedRequest]:
         """The requests of a stream that has ended, which it has no more."""
@@ -272,8 +285,12 @@ class StreamingConnection(Http2Connection[RequestStream]):
             if not stream.requests:  # a single request of a stream cannot be cancelled
                 self._session.cancel(stream)
             for request in due:
-                self._fail_request(request, Outcome.TIMED_OUT, self._describe_time_out())
+                self._fail_request(request, Outcome.TIMED_OUT, _explained(self._describe_time_out(), stream))
         return has_timed_out
+
+
+def _explained(error: str, stream: RequestStream) -> str:
+    return f"{error}; {_UNMARKED}" if stream.is_unmarked else error
 
 
 def _resolve(request: StreamedRequest, reply: Any) -> None:

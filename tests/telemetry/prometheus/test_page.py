@@ -39,3 +39,14 @@ def test_an_invalid_line_loses_only_that_line(broken, random):
 @given(st.text())
 def test_parsing_raises_for_no_text(text):
     parse_page(text)
+
+
+def test_openmetrics_keeps_the_names_of_its_samples_with_exemplars_and_timestamps():
+    text = '# TYPE a counter\n# UNIT a seconds\na_total{x="1"} 3.0 1520879607.789 # {trace_id="t"} 0.5\na_created{x="1"} 1.5\n# TYPE b unknown\nb 2\n# EOF\n'
+    page = parse_page(text)
+    assert [(sample.name, sample.value, sample.kind) for sample in page.samples] == [
+        ("a_total", 3, "counter"),
+        ("a_created", 1.5, "untyped"),
+        ("b", 2, "unknown"),
+    ]
+    assert page.invalid_lines == 0

@@ -78,7 +78,9 @@ def test_a_server_that_does_not_answer_at_first_is_read_again(make_sampler, cloc
 def test_a_server_without_statistics_is_noted_and_not_read_again(make_sampler):
     sampler = make_sampler(())
     assert not sampler.start()
-    assert sampler.notes == ["The server has no v2 statistics: its queue and compute times are not known."]
+    assert sampler.notes == [
+        "The server has no v2 statistics: its queue and compute times are not known. If it has a page of metrics, target.metrics_url takes them from there."
+    ]
 
 
 def test_each_reading_is_compared_with_the_one_before(make_sampler, clock):
