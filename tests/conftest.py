@@ -15,7 +15,7 @@ from tests.chromium import chromium
 # a deadline would be an assertion about time, which a busy machine fails; the examples are others in each run, and more with
 # `pytest --hypothesis-profile=long`
 hypothesis.settings.register_profile("long", deadline=None, max_examples=1000)
-hypothesis.settings.register_profile("perfkit", deadline=None, max_examples=50)
+hypothesis.settings.register_profile("perfkit", deadline=None, max_examples=25)
 hypothesis.settings.load_profile("perfkit")
 
 # the tests of SIGHUP start children, which would inherit that `nohup` ignores it

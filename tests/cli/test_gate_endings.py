@@ -9,16 +9,14 @@ import signal
 import sys
 from xml.etree import ElementTree
 
-import jsonschema
 import pytest
 import yaml
 
-from perfkit.cli.schema import schema_of
 from perfkit.gate.arm import parse_arm
 from perfkit.gate.folder import FixedSettings, GateFolder, GateManifest, read_verdict
 from perfkit.gate.paired_gate import GateRequest
 from perfkit.scenario.file import read_scenario
-from tests.closed_schema import closed
+from tests.closed_schema import validator_of
 from tests.conditions import until_ended, wait_until
 from tests.simulated_pairs import make_pairs
 
@@ -112,7 +110,7 @@ def checked(folder, texts, *, is_killed=False):
             assert text in output, f"{name} lacks {text}: {output}"
     verdict = read_verdict(folder / "out.partial")
     assert verdict.kind == "error"
-    jsonschema.validate(verdict.document(), closed(schema_of("verdict")))
+    validator_of("verdict").validate(verdict.document())
     facts = {one.get("name"): one.get("value") for one in suites.iterfind(".//property")}
     assert facts.items() >= verdict.failure.facts.items()
     return verdict.failure

@@ -7,7 +7,7 @@ import random
 import statistics
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.errors import ErrorKind
@@ -288,7 +288,6 @@ def test_drift_adds_its_share_every_second_and_never_makes_service_negative(drif
     assert [(one.departed_ns - one.started_ns) / MS for one in requests] == expected_ms
 
 
-@settings(max_examples=30)
 @given(st.integers(0, 2**62))
 def test_rounding_errors_do_not_accumulate(first_ns):
     requests = served(ServiceModel(Linear(1_000_003)), [first_ns] * 1000)
