@@ -172,7 +172,7 @@ def test_a_server_that_is_never_ready_is_named_with_what_was_waited_for(perfkit,
 
 def test_a_server_at_another_port_is_told_where_it_listens(perfkit, tmp_path, arguments, environ):
     elsewhere = f'cmd:{PYTHON} -I -S -c "{LISTENS_ELSEWHERE}" {{port}}'
-    finished = perfkit.run(*arguments(elsewhere, elsewhere, "--ready-timeout", "5s"), environ=environ)
+    finished = perfkit.run(*arguments(elsewhere, elsewhere, "--ready-timeout", "3s"), environ=environ)
     assert finished.code == 6
     failure = checked(tmp_path, ["The baseline failed", "the server must take the port that {port} in its command becomes"])
     assert f"; its processes listen on port {failure.last_lines[0]}: " in failure.reason
