@@ -1,7 +1,12 @@
-"""A JSON Schema that allows no property which it does not describe."""
+"""The JSON Schemas of perfkit's documents, which here allow no property that they do not describe."""
 
 import copy
+import functools
 from typing import Any
+
+import jsonschema
+
+from perfkit.cli.schema import schema_of
 
 
 def closed(schema: dict[str, Any]) -> dict[str, Any]:
@@ -11,3 +16,9 @@ def closed(schema: dict[str, Any]) -> dict[str, Any]:
         if "properties" in node:
             node.setdefault("additionalProperties", False)
     return made
+
+
+@functools.cache
+def validator_of(document: str) -> jsonschema.Draft202012Validator:
+    """Of a document by its name. `jsonschema.validate` would check the schema itself each time, as `tests/cli/test_schema.py` does once."""
+    return jsonschema.Draft202012Validator(closed(schema_of(document)))

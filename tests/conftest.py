@@ -1,6 +1,8 @@
 """What holds for every test."""
 
+import contextlib
 import gc
+import importlib
 import pathlib
 import signal
 import subprocess
@@ -12,10 +14,12 @@ from perfkit.result.telemetry_file import convert_to_parquet
 from tests import forked
 from tests.chromium import chromium
 
+ROOT = pathlib.Path(__file__).parents[1]
+
 # a deadline would be an assertion about time, which a busy machine fails; the examples are others in each run, and more with
 # `pytest --hypothesis-profile=long`
 hypothesis.settings.register_profile("long", deadline=None, max_examples=1000)
-hypothesis.settings.register_profile("perfkit", deadline=None, max_examples=50)
+hypothesis.settings.register_profile("perfkit", deadline=None, max_examples=25)
 hypothesis.settings.load_profile("perfkit")
 
 # the tests of SIGHUP start children, which would inherit that `nohup` ignores it
@@ -23,15 +27,26 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection():
+def pytest_collection(session):
     """Collected tests are no garbage: every collection would go through ten thousand, as would each load point, which begins with one."""
     gc.disable()
     try:
+        _compile_tests_together(session.config)
         return (yield)
     finally:
-        gc.collect()
         gc.freeze()
         gc.enable()
+
+
+def _compile_tests_together(config):
+    """Each of several processes of a whole run first imports a part of its own, which none of the others has to compile in a new checkout."""
+    own = getattr(config, "workerinput", {"workerid": "gw0", "workercount": 1})
+    if own["workercount"] > 1 and config.args == ["tests"]:
+        modules = sorted(path.relative_to(ROOT).with_suffix("").parts for path in (ROOT / "tests").rglob("test_*.py"))
+        start = len(modules) * int(own["workerid"].removeprefix("gw")) // own["workercount"]
+        for parts in modules[start:] + modules[:start]:
+            with contextlib.suppress(Exception, pytest.skip.Exception):  # as pytest says when it collects the module
+                importlib.import_module(".".join(parts))
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -67,7 +67,7 @@ def serving(handler, tls=None):
     server.handle_error = _show_unless_left
     if tls:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))  # the seconds that its end may wait; by default half of one
     thread.start()
     try:
         yield server.server_port

@@ -5,6 +5,7 @@ import functools
 import graphlib
 import pathlib
 import re
+from collections.abc import Iterator
 
 import pytest
 
@@ -21,6 +22,16 @@ def read_layers(document: str) -> dict[str, int]:
     return {name: number for number, line in enumerate(reversed(lines)) for name in line.split()}
 
 
+def statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """A module's statements, at its top and inside others; `ast.walk` would go through all their expressions, too."""
+    left: list[ast.AST] = [tree]
+    while left:
+        node = left.pop()
+        yield node
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+            left += getattr(node, part, [])
+
+
 @functools.cache
 def read_imports(root: pathlib.Path, packages: tuple[str, ...] = ("perfkit", "server_stub")) -> dict[str, set[str]]:
     """Every module of packages, and the modules that it imports, at its top or inside a function."""
@@ -31,7 +42,7 @@ def read_imports(root: pathlib.Path, packages: tuple[str, ...] = ("perfkit", "se
     imports: dict[str, set[str]] = {}
     for module, path in modules.items():
         found = imports[module] = set()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in statements(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 found.update(alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom):

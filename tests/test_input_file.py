@@ -205,7 +205,7 @@ def parquet_files():
 
 
 @given(data=st.data())
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_damaged_parquet_file_is_read_or_refused_in_a_sentence(parquet_files, tmp_path, data):
     """pyarrow's own view of such a file's columns ends the process for some of them."""
     damaged = bytearray(data.draw(st.sampled_from(parquet_files)))

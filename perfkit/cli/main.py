@@ -84,10 +84,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def make_parser(names: Iterable[str]) -> "tuple[_Parser, dict[str, _Parser]]":
-    """The main parser, and those of the named commands by name.
+    """The main parser, and those of the named commands by name, which alone it knows.
 
-    Other commands have no options, because importing all modules is slow.
+    Without names it knows all, without their options, because importing all modules is slow.
     """
+    wanted = list(names) or COMMANDS
     parser = _Parser(
         prog="perfkit",
         description="Load generation and benchmarking for v2 / Open Inference Protocol servers.",
@@ -96,9 +97,9 @@ def make_parser(names: Iterable[str]) -> "tuple[_Parser, dict[str, _Parser]]":
     )
     parser.add_argument("--version", action="version", version=f"perfkit {perfkit.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    summaries = ((command, summary, f"{summary[0].upper()}{summary[1:]}.") for command, summary in COMMANDS.items())
+    summaries = ((command, COMMANDS[command], f"{COMMANDS[command][0].upper()}{COMMANDS[command][1:]}.") for command in wanted)
     parsers = {command: commands.add_parser(command, help=summary, description=text) for command, summary, text in summaries}
-    configured = {name: parsers[name] for name in names}
+    configured = {} if wanted is COMMANDS else parsers
     for name, subparser in configured.items():
         importlib.import_module(f"perfkit.cli.{re.sub('[ -]', '_', name)}").configure(subparser)
     return parser, configured
@@ -125,7 +126,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     try:
         if name in COMMANDS and name not in _LIGHT:
             check_address_space()
-        parser, configured = make_parser([name] if name in COMMANDS else [])
+        parser, configured = make_parser([name] if name in COMMANDS and joined[0] == name else [])
         if not arguments:
             parser.print_help()
             return ExitCode.USAGE

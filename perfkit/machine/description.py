@@ -1,6 +1,7 @@
 """A description of this machine: for results, and as facts for `perfkit doctor`."""
 
 import dataclasses
+import functools
 import hashlib
 import importlib.metadata
 import os
@@ -24,14 +25,15 @@ from perfkit.machine.limits import count_ephemeral_ports, cpu_cgroups, cpu_quota
 from perfkit.machine.readings import read_tcp_sockets
 
 _LIBRARIES = ("aiohttp", "grpcio", "hdrhistogram", "hpack", "httptools", "numpy", "uvloop")
+_version = functools.cache(importlib.metadata.version)  # each would parse the package's whole description again
 
 
 def describe_host() -> dict[str, Any]:
     """The machine and the software that generate the load, for `environment.generator` of a result."""
     return {
-        "perfkit": importlib.metadata.version("perfkit"),
+        "perfkit": _version("perfkit"),
         "python": platform.python_version(),
-        "libraries": {name: importlib.metadata.version(name) for name in _LIBRARIES},
+        "libraries": {name: _version(name) for name in _LIBRARIES},
         "system": platform.system(),
         "kernel": platform.release(),
         "machine": platform.machine(),

@@ -20,7 +20,7 @@ def test_the_stored_notebook_holds_no_outputs(notebook):
 
 
 def test_the_notebook_runs_and_shows_the_frame_the_plot_and_the_report(notebook, tmp_path, monkeypatch):
-    for name in ("JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "IPYTHONDIR", "PERFKIT_CACHE_DIR", "MPLCONFIGDIR"):
+    for name in ("JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "IPYTHONDIR", "PERFKIT_CACHE_DIR"):
         monkeypatch.setenv(name, str(tmp_path / name))
     monkeypatch.setenv("PYTHONPATH", str(NOTEBOOK.parents[1]))
     NotebookClient(notebook, timeout=100, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()

@@ -104,7 +104,7 @@ def test_the_most_pairs_are_the_last_look():
 
 @pytest.mark.parametrize("noise", [Noise(), Noise(contaminated=0.15, drift=0.06), Noise(position=math.log(1.03))])
 def test_a_revision_at_the_threshold_is_put_on_either_side_in_at_most_one_gate_of_a_hundred(noise):
-    gates, threshold = 800, math.log(1.05)
+    gates, threshold = 400, math.log(1.05)
     differences = simulate_pairs(np.random.default_rng(5), gates, MOST, Case("", (1.05,) * 4, noise))[:, 0]
     outcomes = [decided(list(one), threshold) for one in differences]
     most = int(binom.ppf(0.9999, gates, GATE_ERROR_RATE))  # more often only in one of 10,000 sets of such gates

@@ -3,7 +3,6 @@
 import json
 import re
 
-import jsonschema
 import pytest
 
 from perfkit.calibration.model import (
@@ -18,13 +17,12 @@ from perfkit.calibration.model import (
     workers_needed,
     write_calibration,
 )
-from perfkit.cli.schema import schema_of
 from perfkit.errors import UsageError
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule, from_timestamps
 from perfkit.load.load_plan import ClosedPlan, OpenPlan
 from perfkit.machine.description import describe_host
-from tests.closed_schema import closed
+from tests.closed_schema import validator_of
 
 
 def cost(protocol, tensor_bytes, cpu_us):
@@ -107,7 +105,7 @@ def test_a_stored_calibration_is_read_back(tmp_path, calibration):
     assert (cached.calibration, cached.unusable) == (calibration, "")
     document = json.loads(path.read_text())
     assert document["schema"] == "perfkit.calibration/1"
-    jsonschema.validate(document, closed(schema_of("calibration")))
+    validator_of("calibration").validate(document)
     assert [one.name for one in path.parent.iterdir()] == ["calibration.json"]
 
 

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from perfkit.cli.main import main
+from perfkit.errors import ResultError
 from perfkit.measurement.point_log import recorded_so_far
 from perfkit.units import NS_PER_S
 from tests import forked
@@ -49,7 +50,10 @@ class Finished:
 
 
 def _logged_seconds(log):
-    recorded = recorded_so_far(log) if log.exists() else None
+    try:
+        recorded = recorded_so_far(log) if log.exists() else None
+    except ResultError:  # its head is being written
+        recorded = None
     return 0 if recorded is None else (recorded.end_ns - recorded.recording.origin_ns) // NS_PER_S
 
 

@@ -1,5 +1,6 @@
 """Fleets on Dask, of which a part is killed or interrupted: what is kept, and that nothing is sent twice."""
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -19,12 +20,19 @@ from tests.conditions import until_ended, wait_until
 SECRET = "a-token-of-the-tests-1b7f"  # noqa: S105
 
 
+def is_joined(process):
+    """Whether it is a machine, and has not ended."""
+    with contextlib.suppress(psutil.Error):
+        return "--join" in process.cmdline()
+    return False
+
+
 class Trial:
     """A Dask cluster, a target that notes the number of each request, and a run that sends numbered requests on a schedule."""
 
-    def __init__(self, perfkit, folder, *, has_nannies=False):
+    def __init__(self, perfkit, folder):
         self._perfkit, self._folder = perfkit, folder
-        self.cluster = DaskCluster(folder, has_nannies=has_nannies)
+        self.cluster = DaskCluster(folder, has_nannies=True)
         command = [sys.executable, "-m", "benchmarks.fleet.recording_target", "127.0.0.1", "0"]
         self._target = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._url = f"http://127.0.0.1:{self._target.stdout.readline().split()[-1]}"
@@ -53,8 +61,9 @@ class Trial:
         return run, len(schedule.at_ns)
 
     def machines(self):
-        """All processes of machines."""
-        return [process for worker in self.cluster.workers if worker.poll() is None for process in self.cluster.processes_of(worker)]
+        """All processes of machines, without the Dask workers that started them."""
+        started = [process for worker in self.cluster.workers if worker.poll() is None for process in self.cluster.processes_of(worker)]
+        return [one for process in started if is_joined(process) for one in (process, *process.children(recursive=True))]
 
     def numbers(self):
         """The numbers of the load's requests that have come; before them the driver has tried the target by the first."""
@@ -66,14 +75,13 @@ class Trial:
 
 
 @pytest.fixture
-def trial(perfkit, tmp_path, request):
-    made = Trial(perfkit, tmp_path, has_nannies=getattr(request, "param", False))
+def trial(perfkit, tmp_path):
+    made = Trial(perfkit, tmp_path)
     yield made
     made.end()
 
 
-def test_a_run_interrupted_twice_leaves_the_cluster_idle_for_one_that_goes_on_without_the_scheduler(trial, tmp_path):
-    """The latter over encrypted connections: the parts of all machines add up, and what only they may know stays with them."""
+def test_a_cluster_serves_one_run_after_another_whatever_ended_the_one_before(trial, tmp_path):
     run, _ = trial.start(20)
     processes = trial.machines()
     run.signal(signal.SIGINT)
@@ -83,14 +91,40 @@ def test_a_run_interrupted_twice_leaves_the_cluster_idle_for_one_that_goes_on_wi
     until_ended(processes)
     assert trial.machines() == []
     trial.numbers()
+    check_a_task_that_dask_starts_again(trial)
+    check_an_encrypted_load_goes_on_without_the_scheduler(trial, tmp_path)
+
+
+def check_a_task_that_dask_starts_again(trial):
+    """It is turned away, and the interrupted run keeps its result.
+
+    The nanny starts its Dask worker again at the same address, and Dask's scheduler the task there, which is its default.
+    """
+    run, wanted = trial.start(60, rate_per_s=50)
+    (killed,) = [one for one in psutil.Process(trial.cluster.workers[0].pid).children() if "--multiprocessing-fork" in one.cmdline()]
+    processes = trial.machines()
+    killed.kill()
+    run.wait_for_line("was sent away: Dask has started its task again: a machine that was lost does not come back in the same run")
+    run.signal(signal.SIGINT)
+    finished = run.finish()
+    until_ended(processes)
+    assert (finished.code, finished.result["status"]) == (130, "interrupted")
+    assert "its Dask worker tcp://127.0.0.1:" in finished.stderr
+    numbers = trial.numbers()
+    assert len(set(numbers)) == len(numbers) < wanted
+    assert [len(machine["lost"]) for machine in finished.result["points"][0]["machines"]].count(1) == 1
+
+
+def check_an_encrypted_load_goes_on_without_the_scheduler(trial, folder):
+    """The parts of all machines add up, and what only they may know stays with them."""
     authority = trustme.CA()
     issued = authority.issue_cert("127.0.0.1")
-    issued.private_key_pem.write_to_path(tmp_path / "key.pem")
+    issued.private_key_pem.write_to_path(folder / "key.pem")
     for certificate in (*issued.cert_chain_pems, authority.cert_pem):
-        certificate.write_to_path(tmp_path / "chain.pem", append=True)
+        certificate.write_to_path(folder / "chain.pem", append=True)
     run, wanted = trial.start(3, tls_cert="chain.pem", tls_key="key.pem")
     processes = trial.machines()
-    assert sum("--join" in process.cmdline() for process in processes) == 2
+    assert sum(map(is_joined, processes)) == 2
     assert SECRET not in str([process.cmdline() for process in processes])
     assert listening([run.process, trial.cluster.scheduler, *trial.cluster.workers]) == {"127.0.0.1"}
     trial.cluster.scheduler.send_signal(signal.SIGKILL)
@@ -104,21 +138,3 @@ def test_a_run_interrupted_twice_leaves_the_cluster_idle_for_one_that_goes_on_wi
     logs = trial.cluster.end()
     assert ["the run is over" in log for log in logs] == [True, True]
     assert SECRET not in finished.stderr + str(logs)
-
-
-@pytest.mark.parametrize("trial", [True], indirect=True)
-def test_a_task_that_dask_starts_again_is_turned_away_and_an_interrupted_run_keeps_its_result(trial):
-    """The nanny starts its Dask worker again at the same address, and Dask's scheduler the task there, which is its default."""
-    run, wanted = trial.start(60, rate_per_s=50)
-    (killed,) = [one for one in psutil.Process(trial.cluster.workers[0].pid).children() if "--multiprocessing-fork" in one.cmdline()]
-    processes = [*killed.children(recursive=True), *(one for one in trial.machines() if "--join" in one.cmdline())]
-    killed.kill()
-    run.wait_for_line("was sent away: Dask has started its task again: a machine that was lost does not come back in the same run")
-    run.signal(signal.SIGINT)
-    finished = run.finish()
-    until_ended(processes)
-    assert (finished.code, finished.result["status"]) == (130, "interrupted")
-    assert "its Dask worker tcp://127.0.0.1:" in finished.stderr
-    numbers = trial.numbers()
-    assert len(set(numbers)) == len(numbers) < wanted
-    assert [len(machine["lost"]) for machine in finished.result["points"][0]["machines"]].count(1) == 1

@@ -6,14 +6,12 @@ import shlex
 import signal
 import sys
 
-import jsonschema
 import pytest
 import yaml
 
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.gate import exit_code_of_verdict
 from perfkit.cli.main import main
-from perfkit.cli.schema import schema_of
 from perfkit.gate.arm import parse_arm
 from perfkit.gate.folder import FixedSettings, GateFolder, GateManifest
 from perfkit.gate.paired_gate import GateRequest
@@ -21,7 +19,7 @@ from perfkit.gate.verdict import Verdict
 from perfkit.history.accepted import AcceptedChanges, read_accepted
 from perfkit.scenario.file import read_scenario
 from tests.cli.gate_scenario import write_gate_scenario
-from tests.closed_schema import closed
+from tests.closed_schema import validator_of
 from tests.conditions import until_ended
 from tests.json_server import JsonHandler, serving
 from tests.simulated_pairs import make_pairs
@@ -79,7 +77,7 @@ def test_every_verdict_has_its_exit_code(scenario, tmp_path, capsys, pairs, opti
     shown = json.loads(capsys.readouterr().out)
     assert shown["kind"] == kind
     assert shown == json.loads((tmp_path / "out" / "verdict.json").read_text())
-    jsonschema.validate(shown, closed(schema_of("verdict")))
+    validator_of("verdict").validate(shown)
     assert Verdict.model_validate(shown).notes[0].startswith("The servers at these URLs were not restarted: the verdict covers these two")
 
 

@@ -9,16 +9,14 @@ import signal
 import sys
 from xml.etree import ElementTree
 
-import jsonschema
 import pytest
 import yaml
 
-from perfkit.cli.schema import schema_of
 from perfkit.gate.arm import parse_arm
 from perfkit.gate.folder import FixedSettings, GateFolder, GateManifest, read_verdict
 from perfkit.gate.paired_gate import GateRequest
 from perfkit.scenario.file import read_scenario
-from tests.closed_schema import closed
+from tests.closed_schema import validator_of
 from tests.conditions import until_ended, wait_until
 from tests.simulated_pairs import make_pairs
 
@@ -112,7 +110,7 @@ def checked(folder, texts, *, is_killed=False):
             assert text in output, f"{name} lacks {text}: {output}"
     verdict = read_verdict(folder / "out.partial")
     assert verdict.kind == "error"
-    jsonschema.validate(verdict.document(), closed(schema_of("verdict")))
+    validator_of("verdict").validate(verdict.document())
     facts = {one.get("name"): one.get("value") for one in suites.iterfind(".//property")}
     assert facts.items() >= verdict.failure.facts.items()
     return verdict.failure
@@ -174,7 +172,7 @@ def test_a_server_that_is_never_ready_is_named_with_what_was_waited_for(perfkit,
 
 def test_a_server_at_another_port_is_told_where_it_listens(perfkit, tmp_path, arguments, environ):
     elsewhere = f'cmd:{PYTHON} -I -S -c "{LISTENS_ELSEWHERE}" {{port}}'
-    finished = perfkit.run(*arguments(elsewhere, elsewhere, "--ready-timeout", "5s"), environ=environ)
+    finished = perfkit.run(*arguments(elsewhere, elsewhere, "--ready-timeout", "3s"), environ=environ)
     assert finished.code == 6
     failure = checked(tmp_path, ["The baseline failed", "the server must take the port that {port} in its command becomes"])
     assert f"; its processes listen on port {failure.last_lines[0]}: " in failure.reason

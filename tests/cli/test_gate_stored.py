@@ -9,7 +9,7 @@ import pytest
 
 from perfkit.cli.main import main
 from tests.cli.test_gate import URLS, begin
-from tests.result.test_fingerprint import MUTATIONS
+from tests.result.test_fingerprint import HOST, MUTATIONS, TARGET
 from tests.simulated_pairs import make_pairs
 from tests.stored_results import changed, document, point, write, write_log
 
@@ -94,9 +94,12 @@ def test_a_quiet_gate_ends_with_its_verdict_as_the_status(capsys, form):
     assert ("\nPASS: " in said.out) == (form == "text")
 
 
-@pytest.mark.parametrize(("path", "value"), [mutation[:2] for mutation in MUTATIONS])
+# one of each object; tests/result/test_fingerprint.py has every other change
+@pytest.mark.parametrize(
+    ("path", "value"), [next(one for one in MUTATIONS if one[0].startswith(kind))[:2] for kind in ("scenario", "summary", TARGET, HOST)]
+)
 @pytest.mark.usefixtures("place")
-def test_every_change_of_the_fingerprint_is_incomparable(place, capsys, path, value):
+def test_a_change_of_the_fingerprint_is_incomparable(place, capsys, path, value):
     made = changed(run(1.0, 20), path, value)
     for number in range(len(made["points"]) if path.startswith("summary.0.") else 0):
         made = changed(made, path.replace("summary.0", f"points.{number}"), value)

@@ -176,7 +176,7 @@ def test_the_words_of_a_server_are_shown_without_executing_them(place, capsys):
             pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         target = {"url": f"http://127.0.0.1:{server.server_address[1]}", "model": "m"}
         (place / "s.yaml").write_text(json.dumps({"name": "x", "target": target, "load": {"closed": {"concurrency": 1}}}))

@@ -24,7 +24,7 @@ from perfkit.result.model import result_document
 from perfkit.result.search import FittedCurve, LimitCount, Search, SearchProbe
 from perfkit.result.sweep import SweepFolder, SweepRank
 from tests import stored_results
-from tests.closed_schema import closed
+from tests.closed_schema import validator_of
 from tests.history.test_accepted import change
 from tests.report.conftest import Synthetic
 from tests.simulated_pairs import make_pairs
@@ -121,7 +121,7 @@ def test_what_is_written_satisfies_its_schema_and_has_no_key_beyond_it(tmp_path)
     seen = set()
     for name, document in written_documents(tmp_path):
         seen.add(name)
-        validator = jsonschema.Draft202012Validator(closed(schema_of(name)))
+        validator = validator_of(name)
         validator.validate(document)
         with pytest.raises(jsonschema.ValidationError, match="'unknown' was unexpected"):
             validator.validate({**document, "unknown": 1})

@@ -4,7 +4,6 @@ import base64
 import concurrent.futures
 import contextlib
 import functools
-import itertools
 import json
 
 import grpc
@@ -22,7 +21,7 @@ METADATA = {"name": "m", "versions": ["1"], "platform": "", "inputs": [{"name": 
 
 def echoing(*, refuses_first):
     """A server that repeats the headers it was sent: as names and versions of itself and its models, and as the error of every other inference."""
-    inferences, inferences_counted = itertools.count(1), itertools.count(1)
+    inferences = list[str]()
 
     class Handler(JsonHandler):
         def do_GET(self):
@@ -34,7 +33,7 @@ def echoing(*, refuses_first):
             elif self.path.endswith("config"):
                 self.answer(404, METADATA, self._said())
             elif self.path.endswith("stats"):
-                times = {name: {"count": next(inferences_counted), "ns": 10**6} for name in ("success", "queue", "compute_infer")}
+                times = {name: {"count": len(inferences), "ns": 10**6 * len(inferences)} for name in ("success", "queue", "compute_infer")}
                 counts = {"inference_count": 5, "execution_count": 5, "inference_stats": times}
                 self.answer(200, {"model_stats": [{"name": self._said(), "version": self._said(), **counts}]})
             else:
@@ -44,7 +43,9 @@ def echoing(*, refuses_first):
             self.body()
             if self.path.endswith("index"):
                 self.answer(200, [{"name": name, "version": self._said(), "state": "READY"} for name in ("m", self._said())])
-            elif next(inferences) % 2 == 0 or refuses_first:
+                return
+            inferences.append(self.path)
+            if len(inferences) % 2 == 0 or refuses_first:
                 self.answer(400, {"error": f"not allowed with {self._said()}"}, self._said())
             else:
                 self.answer(200, {"model_name": "m", "outputs": [{"name": "o", **TENSOR, "data": [1.0]}]})

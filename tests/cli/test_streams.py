@@ -4,8 +4,6 @@ import pathlib
 import subprocess
 import sys
 
-from tests.cli.conftest import Finished
-
 PERFKIT = [sys.executable, "-m", "perfkit"]
 
 
@@ -20,16 +18,3 @@ def test_a_reader_of_stdout_that_leaves_ends_the_command_quietly():
         running.stdout.close()
         assert running.stderr.read() == b""
     assert running.returncode == 0
-
-
-def test_a_run_needs_no_standard_files(write_quick_scenario, tmp_path):
-    scenario = write_quick_scenario(
-        load={"closed": {"concurrency": 2, "think_time": "5ms"}},
-        measure={"warmup": "50ms", "requests": 50, "repetitions": 1, "workers": 2},
-        telemetry=True,
-    )
-    command = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *PERFKIT, "run", str(scenario), "--out", str(tmp_path / "out")]
-    finished = Finished(subprocess.run(command, check=False).returncode, "", "", tmp_path / "out")
-    assert [point["requests"]["ok"] for point in finished.result["points"]] == [50]
-    assert not [note for note in finished.result["environment"]["telemetry"]["notes"] if "telemetry process" in note]
-    assert (tmp_path / "out" / "report.html").exists()

@@ -7,12 +7,10 @@ from tests.chromium import Browser
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = (
     "index.html",
-    "trust.html",
     "tutorials/first-measurement.html",
     "how-to/ci.html",
     "concepts/planning.html",
     "reference/commands.html",
-    "reference/scenario-keys.html",
     "reference/warnings.html",
     "reports/peers.html",
 )

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.fleet.fleet_machine import MAX_DRIFT, ClockComparison, clock_error, compare_clocks
@@ -40,7 +40,6 @@ drifts = st.floats(-50, 50)
 links = st.tuples(st.sampled_from([20 * US, 100 * US, MS, 50 * MS]), st.sampled_from([0, 5 * US, MS, 20 * MS]), st.floats(0, 1))
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 20), links, st.integers(-(10**18), 10**18), drifts, st.floats(0, 49))
 def test_the_true_offset_lies_within_the_bound_of_a_comparison(seed, count, link, offset_ns, drift_ppm, bend_ppm):
     clock = machine_clock(offset_ns, drift_ppm, bend_ppm)
@@ -48,7 +47,6 @@ def test_the_true_offset_lies_within_the_bound_of_a_comparison(seed, count, link
     assert abs(clock(found.at_ns) - found.at_ns - found.offset_ns) <= found.bound_ns
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     length_s=st.floats(1, 1800),
@@ -68,7 +66,6 @@ def test_the_true_error_of_a_used_offset_is_never_above_the_bound(seed, length_s
     assert max(abs(clock(at) - at - comparisons[0].offset_ns) for at in times) <= found.bound_ns
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32), links, st.integers(-S, S), st.floats(0.01, 0.99))
 def test_a_clock_that_jumps_once_is_covered_once_the_comparisons_contradict_each_other(seed, link, jump_ns, jumps_at):
     rng = np.random.default_rng(seed)

@@ -1,10 +1,13 @@
-"""Fleets on hosts of their own: the short form of `python -m benchmarks.fleet.trial`."""
+"""Fleets on hosts of their own: the short form of `python -m benchmarks.fleet.trial`, which also loses parts of them.
+
+In the suite `tests/cli/test_fleet.py` and `test_fleet_on_dask.py` do, on one host.
+"""
 
 import pytest
 
 from benchmarks.fleet.fleet_run import Schedule, TrialFleet
 from benchmarks.fleet.namespaces import NamespacesUnavailableError
-from benchmarks.fleet.trial import CLOCK_SHIFT_NS, check_arrivals, check_end, check_totals, failure_case
+from benchmarks.fleet.trial import CLOCK_SHIFT_NS, check_arrivals, check_end, check_totals
 
 _SCHEDULE = Schedule.poisson(200, 1.5)
 
@@ -33,10 +36,3 @@ def test_machines_with_other_clocks_and_ways_send_one_schedule_and_their_figures
     assert machines["far"]["clock_bound_ns"] >= 2_500_000  # half of the round trip: the two ways may be as unequal as they like
     earliest = [min(run.arrivals.of(host.ip).lateness_ns(_SCHEDULE)) for host in fleet.machines.values()]
     assert max(earliest) - min(earliest) < CLOCK_SHIFT_NS / 2
-
-
-def test_what_a_killed_machine_sent_is_not_sent_again_and_no_process_is_left(fleet):
-    required = {"exit_code": 5, "lost": ["far"], "codes": {"near": 0, "far": -9}}
-    checks = list(failure_case(fleet, 1.5, "", lambda run: run.after(60).kill_machine("far"), required))
-    # the first piece comes after about two seconds, when so short a load has ended
-    assert [one for one in checks if not one.holds and "had sent counts" not in one.required] == []

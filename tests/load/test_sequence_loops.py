@@ -240,7 +240,6 @@ def test_ids_of_a_range_count_up_and_start_over():
     assert ids[:7] == [7, 8, 9, 7, 8, 9, 7]
 
 
-@settings(deadline=None, max_examples=30)
 @given(st.integers(1, 4), st.lists(st.sampled_from(list(Outcome)[:6]), min_size=1, max_size=12), st.booleans())
 def test_failures_give_their_ids_back(live, outcomes, is_open):
     script = lambda index: (20 * MS, outcomes[index % len(outcomes)])  # noqa: E731 - a script in a line

@@ -17,7 +17,7 @@ from perfkit.transport.base import Outcome
 from tests.load.loops import S
 from tests.load.sequence_server import MeasuredSequences
 
-MEAN_LENGTH, SERVICE_PER_S, RUNS, WINDOW_S = 4.0, 100.0, 12, 90
+MEAN_LENGTH, SERVICE_PER_S, RUNS, WINDOW_S = 4.0, 100.0, 12, 40
 
 
 class ExponentialServer:
@@ -49,7 +49,7 @@ def measure(rate_per_s, seed):
 
 
 def test_sequences_of_geometric_length_take_what_the_closed_form_says():
-    utilisation = 0.6
+    utilisation = 0.5
     rate_per_s = utilisation * SERVICE_PER_S / MEAN_LENGTH
     drain_per_s = SERVICE_PER_S * (1 - utilisation)
     truth = MEAN_LENGTH / drain_per_s, 1 / drain_per_s, 1 / 2, 1 / 10

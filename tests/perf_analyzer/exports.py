@@ -16,7 +16,7 @@ from perfkit.perf_analyzer.export_file import ExportFile
 from perfkit.scenario.file import read_scenario
 from tests.undisturbed import undisturbed
 
-SCHEMA = json.loads((pathlib.Path(__file__).parent / "profile_export.schema.json").read_text())
+VALIDATOR = jsonschema.Draft202012Validator(json.loads((pathlib.Path(__file__).parent / "profile_export.schema.json").read_text()))
 
 
 def export_of(folder, *scenarios, mode: Any = "concurrency"):
@@ -31,7 +31,7 @@ def export_of(folder, *scenarios, mode: Any = "concurrency"):
                 asyncio.run(measure_scenario(loaded, folder / "out", RunObserver(), Interruption(), spool=spool))
                 export.add(mode, number, spool)
     document = json.loads(path.read_text())
-    jsonschema.validate(document, SCHEMA)
+    VALIDATOR.validate(document)
     return document
 
 
@@ -54,7 +54,7 @@ def assert_exported_alike(folder, url, model, data, protocol, options=()):
         **({"stream": {}} if "--streaming" in options else {}),
     }
     exported = json.loads((folder / "theirs.json").read_text())
-    jsonschema.validate(exported, SCHEMA)
+    VALIDATOR.validate(exported)
     (theirs,), (ours,) = exported["experiments"], export_of(folder, scenario)["experiments"]
     assert [*ours] == [*theirs]
     assert ours["experiment"] == theirs["experiment"]

@@ -1,6 +1,7 @@
 """Results whose requests were sent at the same instants: they are one piece of evidence."""
 
 import dataclasses
+import functools
 import itertools
 
 import numpy as np
@@ -22,11 +23,13 @@ def sources_of(*folders):
     return read_sources(list(map(str, folders)))
 
 
+@functools.cache
 def evidence_of(*folders):
     (evidence,) = gather_evidence(sources_of(*folders))
     return evidence
 
 
+@functools.cache
 def planned(*folders):
     return plan_capacity([evidence_of(*folders)], PlanInputs(parse_slo(["p99<300ms"]), (1000.0,))).chosen
 

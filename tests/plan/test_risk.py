@@ -4,10 +4,8 @@ import dataclasses
 import json
 import math
 
-import jsonschema
 import pytest
 
-from perfkit.cli.schema import schema_of
 from perfkit.errors import UsageError
 from perfkit.plan.capacity import ReplicaCount
 from perfkit.plan.configuration import plan_capacity
@@ -32,7 +30,7 @@ from perfkit.plan.rate_curve import RateCurve, Spread
 from perfkit.plan.risk import arrivals_notes, demand_levels, fleet_risk, replica_capacity
 from perfkit.plan.slo_capacity import Capacity
 from perfkit.plan.steps import parse_profile
-from tests.closed_schema import closed
+from tests.closed_schema import validator_of
 
 LN_100 = math.log(100)
 MM1_P99 = RateCurve(LN_100 / 100, LN_100 / 100, 100.0, 20.0, 80.0, Spread(0.03, 4, 3, 0.01, 20), ())
@@ -87,7 +85,7 @@ def test_more_replicas_are_never_less_safe(plan):
 
 def test_the_document_holds_the_risk_and_its_inputs(plan):
     document = json.loads(json.dumps(plan_document(plan), allow_nan=False))
-    jsonschema.validate(document, closed(schema_of("plan")))
+    validator_of("plan").validate(document)
     assert document["question"]["risk"]["demand_uncertainty"] == 0.2
     assert document["question"]["risk"]["splitting"] == {"balancing": "random", "shares": []}
     assert document["risk"]["replicas"] == plan.chosen.fleet.replicas

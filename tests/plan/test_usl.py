@@ -22,9 +22,9 @@ def noisy(random, **parameters):
 
 
 def test_intervals_have_their_nominal_coverage():
-    """300 fits, 2 % noise. False alarms, for other seeds: a true coverage of 95 % leaves 91 to 98 % with a chance of 0.4 % for each of
+    """150 fits, 2 % noise. False alarms, for other seeds: a true coverage of 95 % leaves 89 to 99 % with a chance of 0.5 % for each of
     the four. N* is known as observed only where two points lie past it."""  # fmt: skip
-    random, number = np.random.default_rng(8), 300
+    random, number = np.random.default_rng(8), 150
     covered, near, peaks = dict.fromkeys([*TRUTH, "peak"], 0), 0, 0
     for _ in range(number):
         fit = fit_usl(CONCURRENCIES, noisy(random))
@@ -35,15 +35,15 @@ def test_intervals_have_their_nominal_coverage():
             peaks += 1
             covered["peak"] += fit.peak.low <= PEAK <= fit.peak.high
             near += abs(fit.peak.concurrency / PEAK - 1) <= 0.1
-    assert {name: 0.91 <= count / number <= 0.98 for name, count in covered.items() if name != "peak"} == dict.fromkeys(TRUTH, True)
-    assert 0.91 <= covered["peak"] / peaks <= 0.98
+    assert {name: 0.89 <= count / number <= 0.99 for name, count in covered.items() if name != "peak"} == dict.fromkeys(TRUTH, True)
+    assert 0.89 <= covered["peak"] / peaks <= 0.99
     assert near >= 0.95 * number
 
 
 def test_without_coherency_the_peak_is_not_observed():
     random = np.random.default_rng(9)
-    fits = [fit_usl(CONCURRENCIES, noisy(random, kappa=0.0)) for _ in range(100)]
-    assert sum(isinstance(fit, UslFit) and fit.peak is None for fit in fits) >= 95
+    fits = [fit_usl(CONCURRENCIES, noisy(random, kappa=0.0)) for _ in range(40)]
+    assert sum(isinstance(fit, UslFit) and fit.peak is None for fit in fits) >= 38
     assert fits[0].peak_sentence.startswith("Peak not observed, N* > ")
     bounds = [float(fit.peak_sentence.split("N* > ")[1].split(":")[0]) for fit in fits]
     assert min(bounds) > 64  # nothing measured lies past a peak there
@@ -142,9 +142,9 @@ def repeated(throughput, sd, seed, repetitions=4):
 
 
 def test_a_law_that_holds_is_rejected_in_at_most_five_percent_however_large_the_scatter():
-    """100 closed loops that follow the law, with a scatter of 15 %. More than 12 rejections, where 5 are expected at most, have a chance of 0.2 %."""
-    found = [repeated(lambda n: 100 * n / (1 + 0.05 * (n - 1) + 0.001 * n * (n - 1)), 0.15, seed) for seed in range(100)]
-    assert sum(isinstance(one, UslRefusal) and "Model rejected" in one.sentence for one in found) <= 12
+    """50 closed loops that follow the law, with a scatter of 15 %. More than 7 rejections, where 2.5 are expected at most, have a chance of 0.3 %."""
+    found = [repeated(lambda n: 100 * n / (1 + 0.05 * (n - 1) + 0.001 * n * (n - 1)), 0.15, seed) for seed in range(50)]
+    assert sum(isinstance(one, UslRefusal) and "Model rejected" in one.sentence for one in found) <= 7
 
 
 def test_a_throughput_that_breaks_off_is_no_universal_scalability_law():

@@ -41,7 +41,6 @@ def reference(numbers):
     return histogram
 
 
-@settings(max_examples=40, deadline=None)
 @given(values)
 def test_bulk_recording_equals_the_librarys_record_value(numbers):
     ours, theirs = recorded(numbers), reference(numbers)
@@ -49,7 +48,6 @@ def test_bulk_recording_equals_the_librarys_record_value(numbers):
     assert ours.count == theirs.total_count
 
 
-@settings(max_examples=40, deadline=None)
 @given(values, st.lists(st.floats(0.001, 1), min_size=1, max_size=5))
 def test_quantiles_equal_the_librarys_percentiles(numbers, quantiles):
     theirs = reference(numbers)
@@ -60,7 +58,6 @@ def test_quantiles_equal_the_librarys_percentiles(numbers, quantiles):
         assert value in {theirs.get_highest_equivalent_value(sorted(numbers)[rank - 1]) for rank in ranks}
 
 
-@settings(max_examples=40, deadline=None)
 @given(values)
 def test_the_extremes_equal_the_librarys(numbers):
     ours, theirs = recorded(numbers), reference(numbers)
@@ -76,7 +73,6 @@ def test_mean_and_deviation_equal_the_librarys(numbers):
     assert math.isclose(stddev, theirs.get_stddev(), rel_tol=1e-6, abs_tol=1e-3)
 
 
-@settings(max_examples=40, deadline=None)
 @given(values, st.integers(0, 59))
 def test_recording_in_parts_equals_recording_at_once(numbers, cut):
     histogram = Histogram()
@@ -92,7 +88,6 @@ def test_the_usual_quantiles_equal_the_librarys_percentiles(quantile, count):
     assert recorded(numbers).values_at([quantile]) == [reference(numbers).get_value_at_percentile(quantile * 100)]
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(-(10**6), 2 * HIGHEST_NS), max_size=40))
 def test_what_lies_outside_is_recorded_at_the_ends_and_counted(numbers):
     ours = recorded(numbers)
@@ -101,7 +96,6 @@ def test_what_lies_outside_is_recorded_at_the_ends_and_counted(numbers):
     assert ours.count == len(numbers)
 
 
-@settings(max_examples=40, deadline=None)
 @given(values)
 def test_the_encoded_form_is_read_back_by_us_and_by_the_library(numbers):
     ours = recorded(numbers)
@@ -138,7 +132,6 @@ def test_the_bounds_of_every_bucket_are_the_librarys():
     assert highs.tolist() == [library.get_highest_equivalent_value(int(low)) for low in lows]
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(-(10**6), 2 * HIGHEST_NS), max_size=40))
 def test_counts_made_of_values_are_those_of_a_histogram_that_recorded_them(numbers):
     counts, expected = BucketCounts.of(numbers), recorded(numbers)
@@ -146,7 +139,6 @@ def test_counts_made_of_values_are_those_of_a_histogram_that_recorded_them(numbe
     assert (counts.min_ns, counts.max_ns, counts.clamped) == (expected.min_ns, expected.max_ns, expected.clamped)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(values, max_size=4))
 def test_counts_of_parts_merge_to_those_recorded_together(numbers_of_parts):
     parts = [recorded(numbers) for numbers in numbers_of_parts]
@@ -161,7 +153,6 @@ def test_bucket_counts_keep_the_number_of_clamped_values():
     assert BucketCounts.merged([recorded([-1, 5_000_000]), recorded([2 * HIGHEST_NS])]).clamped == 2
 
 
-@settings(max_examples=40, deadline=None)
 @given(values, st.integers(0, HIGHEST_NS))
 def test_what_lies_above_a_value_is_counted_to_a_bucket(numbers, value):
     inner = reference(numbers)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.recorder.histogram import encode
@@ -32,7 +32,6 @@ def recorded(drawn, instants):
     return recorder.finish(instants["window_end_ns"])
 
 
-@settings(deadline=None, max_examples=60)
 @given(drawn_replies, st.sampled_from([TIMED, COUNTED]))
 def test_merged_recordings_equal_that_of_a_single_worker(drawn, instants):
     parts = [[one for one in drawn if one[3] == worker] for worker in range(3)]

@@ -131,7 +131,6 @@ def test_the_recording_holds_what_the_definitions_give_for_each_request(drawn, i
         assert sum(part.count for part in window.further_batches.get(name, ())) == len(times_ns), name
 
 
-@settings(deadline=None, max_examples=30)
 @given(drawn_replies, drawn_replies)
 def test_the_streams_of_two_workers_add_up(mine, others):
     made = [[reply(START + at, gaps, outcome, rest_ns=rest) for at, gaps, outcome, _, rest in drawn] for drawn in (mine, others)]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.recorder.batches import BatchRecorder, batch_length_ns
@@ -40,7 +40,6 @@ def instants(*, starts_s=0, warmup_s=0, window_s=20):
     return {"series_start_ns": start_ns - warmup_s * S, "window_start_ns": start_ns, "window_end_ns": START + window_s * S}
 
 
-@settings(deadline=None, max_examples=60)
 @given(drawn_replies, st.lists(st.integers(0, 20 * S - 1), max_size=5), st.integers(0, 6))
 def test_a_window_that_is_cut_holds_what_one_that_began_then_would_hold(drawn, drops, seconds):
     whole = recorded(drawn, instants(warmup_s=1), drops)
@@ -60,7 +59,6 @@ def logged(recording, first, shift=0):
     return {second: encode(times) for second, times in seconds.items() if times.count}
 
 
-@settings(deadline=None, max_examples=30)
 @given(drawn_replies)
 def test_batches_hold_the_response_times_of_equal_parts_in_order(drawn):
     window = cut(recorded(drawn, instants()), START, is_open=True)
@@ -82,7 +80,6 @@ def test_a_cut_of_a_long_window_goes_on_to_the_next_batch():
     assert cut(recording, START + 17 * S, is_open=True).start_ns == START + 32 * S
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 5000 * S), st.integers(0, 10 * S)), min_size=1, max_size=50))
 def test_batches_without_a_known_end_double_up_to_a_second_and_lose_nothing(drawn):
     recorder = BatchRecorder(START, None)

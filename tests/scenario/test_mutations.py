@@ -7,7 +7,7 @@ import tempfile
 
 import pytest
 import yaml
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from perfkit.errors import ScenarioError
@@ -68,7 +68,6 @@ def test_the_file_that_is_mutated_is_valid():
 
 @given(EDITS)
 @example([(0, 0, "\ufeff")])
-@settings(max_examples=60, deadline=None)
 def test_a_file_with_characters_changed_is_read_or_refused(edits):
     text = TEXT
     for position, removed, added in edits:
@@ -78,7 +77,6 @@ def test_a_file_with_characters_changed_is_read_or_refused(edits):
 
 
 @given(st.sampled_from(PLACES), VALUES | st.just(...))
-@settings(max_examples=60, deadline=None)
 def test_a_mutated_file_is_refused_or_read_and_written_again(place, value):
     document = parent = copy.deepcopy(yaml.safe_load(TEXT))
     for part in place[:-1]:
@@ -93,7 +91,6 @@ def test_a_mutated_file_is_refused_or_read_and_written_again(place, value):
 
 
 @given(st.sampled_from([place for place in PLACES if all(isinstance(part, str) for part in place)]), st.one_of(VALUES.map(yaml.safe_dump), st.sampled_from(SNIPPETS)))  # fmt: skip
-@settings(max_examples=50, deadline=None)
 def test_an_override_of_any_key_is_accepted_or_refused(place, value):
     with contextlib.suppress(UnicodeEncodeError):
         loaded = read(TEXT, (f"{'.'.join(place)}={value}", f"{'.'.join(place)}.x=1"))

@@ -51,12 +51,12 @@ def takes(per_s):
 
 def test_the_interval_covers_the_capacity_in_nine_of_ten_searches():
     random = np.random.default_rng(5)
-    found = [run(queue, start=80 * 2 ** -random.uniform(0, 4), seed=seed, requests=3_000)[0] for seed in range(15)]
+    found = [run(queue, start=80 * 2 ** -random.uniform(0, 4), seed=seed, requests=3_000)[0] for seed in range(8)]
     precise = [stop for stop in found if stop.reason == "precision"]
-    assert len(precise) >= 13
+    assert len(precise) >= 7
     missed = sum(not stop.estimate.low_per_s <= 80 <= stop.estimate.high_per_s for stop in precise)
-    # at 90 % coverage P[Bin(15, 0.1) > 5] is 0.2 %; the seeds are fixed, so that chance has no part in it
-    assert missed <= 5
+    # at 90 % coverage P[Bin(8, 0.1) > 3] is 0.5 %; the seeds are fixed, so that chance has no part in it
+    assert missed <= 3
 
 
 def test_the_decision_is_a_function_of_the_probes():

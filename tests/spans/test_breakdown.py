@@ -91,7 +91,8 @@ def test_the_mean_has_the_interval_of_a_mean():
 
 
 def test_intervals_cover_the_true_means_of_a_band():
-    """600 samples of 1,000 independent requests: infer is exponential, queue uniform and independent of it; nominal 95 %."""
+    """300 samples of 1,000 independent requests: infer is exponential, queue uniform and independent of it. At the nominal 95 % one in 390 such
+    sets covers at most 91 %."""
     rng = np.random.default_rng(4)
     covered = {name: list[bool]() for name in ("mean", "p50", "p95", "p99", "contrast")}
     big = np.sort(rng.exponential(1e6, 1_000_000) + rng.integers(0, 500_000, 1_000_000))
@@ -100,16 +101,16 @@ def test_intervals_cover_the_true_means_of_a_band():
         for name, low, high in (("mean", 0, 1), ("p50", 0.45, 0.55), ("p95", 0.93, 0.97), ("p99", 0.985, 0.995))
     }
     truth["contrast"] = truth["p99"] - truth["p50"]
-    for _ in range(600):
+    for _ in range(300):
         found = break_down(of(compute_infer=rng.exponential(1e6, 1_000), queue=rng.integers(0, 500_000, 1_000)))
         for name, ones in covered.items():
             intervals_ns = (found.contrast["p99"] if name == "contrast" else getattr(found, name)).intervals_ns
             if intervals_ns:  # by chance the slow requests of a sample may lie together
                 low, high = intervals_ns["total"]
                 ones.append(low <= truth[name] <= high)
-    assert min(map(len, covered.values())) > 500
+    assert min(map(len, covered.values())) > 250
     shares = {name: sum(ones) / len(ones) for name, ones in covered.items()}
-    assert all(shares[name] > 0.93 for name in ("mean", "p50", "p95"))
+    assert all(shares[name] > 0.91 for name in ("mean", "p50", "p95"))
     assert shares["p99"] > 0.86
     assert shares["contrast"] > 0.86
 

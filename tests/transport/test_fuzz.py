@@ -13,7 +13,7 @@ SEEDS = st.integers(0, 2**32).map(random.Random)
 
 @pytest.mark.parametrize("trial", [fuzz_http1.try_answer, fuzz_http1.try_connection, fuzz_http2.try_frames, fuzz_http2.try_message])
 @given(rng=SEEDS)
-@settings(max_examples=150)
+@settings(max_examples=50)
 def test_broken_bytes_violate_no_guarantee(trial, rng):
     assert trial(rng)
 

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.api_v2.client import make_client
@@ -74,7 +74,6 @@ def judged(check, payload):
     is_ascii=st.booleans(),
     splits=st.lists(st.integers(1, 400), max_size=2),
 )
-@settings(max_examples=60)
 def test_an_answer_of_another_model_is_found_however_its_json_is_written(tmp_path_factory, names, order, separators, is_ascii, splits):
     check, decoded = make_check(tmp_path_factory.getbasetemp(), "http", names[0])
 
@@ -98,7 +97,6 @@ def test_an_answer_of_another_model_is_found_however_its_json_is_written(tmp_pat
 
 
 @given(names=st.tuples(NAMES, NAMES).filter(lambda pair: pair[0] != pair[1]))
-@settings(max_examples=60)
 def test_an_answer_of_another_model_is_found_over_grpc(tmp_path_factory, names):
     check, decoded = make_check(tmp_path_factory.getbasetemp(), "grpc", names[0])
     for _ in range(3):

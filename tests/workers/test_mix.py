@@ -112,7 +112,7 @@ def assert_the_parts_add_up(point, *, is_open):
 @pytest.mark.parametrize("workers", [1, 2, 3])
 @pytest.mark.parametrize("load", [poisson(), poisson(max_in_flight=6), ClosedPlan(7, 0), ClosedPlan(6, 3 * MS)], ids=str)
 def test_a_mix_keeps_its_shares_and_the_parts_add_up_to_the_whole(load, workers):
-    point, sent = measure(spec(load, weights=WEIGHTS), workers=workers)
+    point, sent = measure(spec(load, weights=WEIGHTS, window_ns=4 * S), workers=workers)
     total = sum(map(len, sent))
     if getattr(load, "max_in_flight", None) is None:
         for requests, weight in zip(sent, WEIGHTS, strict=True):  # each worker may end within a block of ten

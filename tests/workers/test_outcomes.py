@@ -248,7 +248,7 @@ def test_a_grpc_connection_that_ends_breaks_the_calls_on_it(engine, fault, load)
 def test_an_answer_that_does_not_come_in_time_is_timed_out(make, serve, fault, load):
     together = ClosedPlan(SENT, 0) if isinstance(load, ClosedPlan) else load
     counted, *_ = uvloop.run(
-        outcomes_of(make, serve(fault, always=True), together, timeout_ns=S // 2, connections=int(serve is grpc_server))
+        outcomes_of(make, serve(fault, always=True), together, timeout_ns=S // 4, connections=int(serve is grpc_server))
     )
     assert counted == {Outcome.TIMED_OUT: SENT}
 

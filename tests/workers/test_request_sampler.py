@@ -67,9 +67,9 @@ def poisson(rate_per_s):
 
 @pytest.mark.parametrize("load", [ClosedPlan(4, 0), poisson(800.0)], ids=["closed", "open"])
 def test_each_traced_request_has_an_id_of_its_own_and_the_times_of_its_reply(load):
-    transport, point = measure(load, window_ns=8 * S, share=0.1)
+    transport, point = measure(load, window_ns=3 * S, share=0.1)
     traced = {header: reply for header, reply in transport.seen if header is not None}
-    assert len(traced) == len(point.sampled) > 500
+    assert len(traced) == len(point.sampled) > 200
     assert len({header.split("-")[2] for header in traced}) == len(traced)
     for one in point.sampled:
         (header,) = [header for header in traced if header.split("-")[1] == one.trace_id]

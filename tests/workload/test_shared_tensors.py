@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.errors import ProtocolError
@@ -59,7 +59,6 @@ def test_each_input_of_each_request_has_a_slot_with_its_bytes_and_nothing_is_sen
     assert all(one.offset + one.byte_size <= other.offset for one, other in itertools.pairwise(slots))
 
 
-@settings(max_examples=40)
 @given(st.integers(1, 40), st.integers(1, 40))
 def test_no_two_slots_of_a_closed_loop_ever_send_requests_with_the_same_output_slot(variants, concurrency):
     requests = tuple(request([index]) for index in range(variants))

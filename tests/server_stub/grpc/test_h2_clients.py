@@ -7,7 +7,7 @@ import h2.config
 import h2.connection
 import h2.events
 import h2.settings
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.server_stub.grpc.h2_caller import framed
@@ -116,7 +116,6 @@ class Server(SessionRecorder):
                 self.session.end(stream)
 
 
-@settings(max_examples=75)
 @given(
     st.lists(st.tuples(SIZES, SIZES), min_size=1, max_size=6),
     st.sampled_from([20_000, 65_535, 1 << 20]),

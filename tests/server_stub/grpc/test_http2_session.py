@@ -4,7 +4,7 @@ import collections
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.protocol import http2
@@ -304,7 +304,6 @@ def test_the_connections_window_is_renewed_also_for_data_of_streams_that_are_ove
     assert recorder.take_written() == number_frame(http2.WINDOW_UPDATE, 0, size * count)
 
 
-@settings(max_examples=50)
 @given(st.lists(st.sampled_from([0, 1, 100, 50_000, MIB, 5 * MIB]), max_size=12), st.integers(0, 2**32))
 def test_a_client_gets_no_more_than_4_mib_beyond_what_is_taken(sizes, seed):
     """But for a message that has begun, and a frame: messages are counted when complete, and windows are renewed before a frame."""

@@ -5,7 +5,7 @@ import struct
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from server_stub.devices.host_memory import HostMemory
@@ -37,7 +37,6 @@ def as_pairs(messages):
     return [(bytes(message.data), message.is_compressed) for message in messages]
 
 
-@settings(max_examples=60)
 @given(SIZES, st.integers(0, 10), st.integers(0, 2**32))
 def test_messages_come_out_whole_and_as_early_as_possible_whatever_the_pieces(sizes, missing_bytes, seed):
     """Bytes come by `feed`, or into `space` where there is some."""

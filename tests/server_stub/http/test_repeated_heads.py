@@ -46,7 +46,7 @@ def filler(length, seed):
     return bytes((seed + index) % 251 for index in range(length))
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(
     st.lists(DOCUMENTS, min_size=1, max_size=2),
     st.lists(st.tuples(st.integers(0, 1), st.sampled_from([0, 0, 0, 1, -1, 7])), min_size=2, max_size=6),
@@ -157,7 +157,7 @@ RESPONSES = st.builds(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(st.lists(RESPONSES, min_size=1, max_size=3), st.lists(st.integers(0, 2), min_size=2, max_size=6))
 def test_repeated_responses_are_encoded_as_if_they_were_new(responses, sent):
     heads = RepeatedHeads()

@@ -7,7 +7,7 @@ import random
 import statistics
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.errors import ErrorKind
@@ -186,8 +186,8 @@ def test_a_stall_of_one_second_in_ten_gives_the_textbook_percentiles():
 
 
 def test_M_M_1_response_times_have_the_mean_and_quantiles_of_theory():
-    utilisation = 0.8
-    requests = served(ServiceModel(Exponential(10 * MS), seed=3), poisson_ns(100 * utilisation, 200_000))
+    utilisation = 0.6  # at 0.8 the mean of four times as many requests is as uncertain
+    requests = served(ServiceModel(Exponential(10 * MS), seed=3), poisson_ns(100 * utilisation, 50_000))
     responses_s = [(one.departed_ns - one.arrived_ns) / S for one in requests]
     spare_per_s = 100 * (1 - utilisation)
     assert statistics.fmean(responses_s) == pytest.approx(1 / spare_per_s, rel=0.04)
@@ -288,7 +288,6 @@ def test_drift_adds_its_share_every_second_and_never_makes_service_negative(drif
     assert [(one.departed_ns - one.started_ns) / MS for one in requests] == expected_ms
 
 
-@settings(max_examples=30)
 @given(st.integers(0, 2**62))
 def test_rounding_errors_do_not_accumulate(first_ns):
     requests = served(ServiceModel(Linear(1_000_003)), [first_ns] * 1000)
