@@ -210,7 +210,7 @@ class PointRun:
         run.measured += 1
         if run.so_far.status == "complete":
             run.source.record(measurements[0].window, whole, took_s)
-        run.writer.save(run.result())
+        run.writer.save(run.result(), goes_on=True)
         if run.so_far.status == "complete":  # otherwise another run measures it again
             log_end_s = (run.clock.now_ns() - run.started_ns) / NS_PER_S
             stored = WholePoint(tag, self._probe_time_ns, took_s, utc_now().timestamp(), log_end_s, tuple(measurements))
