@@ -144,6 +144,7 @@ _SENTENCES = (
     (r", or give workload\.inputs\.\S+, which may be `omit` for an input that the model calls optional", ""),
     (r"\. If it (?:has the model|serves .*?) but does not describe it, give the datatype and shape of each input in workload\.inputs", ""),
     (r"data with timestamps is a schedule: give it as load\.replay\.trace, and remove workload\.data", "data with timestamps is a schedule: add --fixed-schedule"),
+    (r": target\.max_answer sets this limit(?:, and the server's answers need more: raise it)?", ", a limit that only perfkit run has a key for: --print-scenario, and target.max_answer there"),
     (r" and target\.tls\.server_name", ""),
     (r"target\.headers, such as authorization: Bearer \$\{TOKEN\}", "-H, such as -H 'authorization: Bearer TOKEN'"),
     (r"\bsequences: end_id must be above first_id", "sequences.end_id: the end must be above the start"),

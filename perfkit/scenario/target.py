@@ -124,7 +124,8 @@ class Target(Section):
     streams_per_connection: Count | None = None
     """Concurrent requests on one connection, 1 by default; only gRPC with the wire engine supports more."""
     max_answer_bytes: Annotated[Size, Field(ge=1 << 20)] | None = Field(default=None, alias="max_answer")
-    """The length from which an answer is refused; by default four times the first answer's, and 1 MiB, but at most 32 MiB."""
+    """The length from which an answer is refused, which ends the run. The default is four times the first answer and 1 MiB, or a request's share of
+    1 GiB for all in flight, if that is more, but at most 256 MiB."""
     headers: dict[str, Annotated[str, Field(strict=True)]] = Field(default_factory=dict)
     """HTTP headers or gRPC metadata; `${NAME}` takes an environment variable."""
     tls: TlsOptions | None = None

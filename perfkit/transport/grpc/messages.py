@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from perfkit.digits import whole_number
 from perfkit.errors import ProtocolError
-from perfkit.protocol.compression import compress, decompress
+from perfkit.protocol.compression import compress
 from perfkit.protocol.grpc_call import PREFIX_BYTES, Status, format_timeout, message_prefix, unquote_message
 from perfkit.protocol.http2 import Headers
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome
-from perfkit.transport.options import Compression
+from perfkit.transport.options import Compression, inflate
 
 # a deadline that passes before this share of the time-out is the server's own
 OWN_DEADLINE_SHARE = 0.9
@@ -118,7 +118,7 @@ def read_message(data: bytes, encoding: str, max_bytes: int) -> bytes:
         return data[PREFIX_BYTES:]
     if encoding in ("", "identity"):
         raise ProtocolError("the answer's message is compressed, but the grpc-encoding header is missing")
-    return decompress(data[PREFIX_BYTES:], encoding, max_bytes)
+    return inflate(data[PREFIX_BYTES:], encoding, max_bytes)
 
 
 def request_headers(address: Address, path: str, timeout_ns: int | None, compression: Compression) -> Headers:

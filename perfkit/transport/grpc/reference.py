@@ -14,7 +14,7 @@ from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply, T
 from perfkit.transport.connect import client_context, describe_tls_error
 from perfkit.transport.grpc.calls import GrpcTransport, RpcCall, refusal
 from perfkit.transport.grpc.messages import OWN_DEADLINE_SHARE
-from perfkit.transport.options import TransportOptions
+from perfkit.transport.options import AnswerLimit, TransportOptions
 
 _OPTIONS = (
     ("grpc.max_send_message_length", -1),
@@ -193,6 +193,8 @@ class ReferenceGrpcTransport(TaskSender, GrpcTransport):
 
     def _failure(self, error: grpc.aio.AioRpcError, age_ns: int) -> tuple[Outcome, str, str]:
         """The outcome, message and status of a request that failed at this age."""
+        if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and _OWN_LIMIT in (error.details() or "").lower():
+            return Outcome.BROKEN, AnswerLimit(self._max_answer_bytes).too_long(), ""
         outcome = _outcome(error, is_deadline_ours=age_ns >= OWN_DEADLINE_SHARE * self._timeout_s * 1e9)
         return outcome, _describe(error), error.code().name if outcome is Outcome.REJECTED else ""
 
@@ -225,7 +227,7 @@ def _outcome(error: grpc.aio.AioRpcError, *, is_deadline_ours: bool) -> Outcome:
     match error.code():
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return Outcome.TIMED_OUT if is_deadline_ours else Outcome.REJECTED
-        case _ if text.startswith(_BROKEN_STARTS) or (error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and _OWN_LIMIT in text):
+        case _ if text.startswith(_BROKEN_STARTS):
             return Outcome.BROKEN
         case grpc.StatusCode.UNAVAILABLE if any(part in text for part in _CONNECT_FAILED_TEXTS):
             return Outcome.CONNECT_FAILED
