@@ -343,7 +343,7 @@ async def _join_fleet(runs: Sequence[ScenarioRun], target: RunTarget, machines: 
         return
     from perfkit.fleet.fleet import open_fleet  # whose modules other runs do without
 
-    is_local = all(address.is_local for address in target.addresses.values())
+    is_local = all(one.is_private for address in target.addresses.values() for one in (address, *address.replicas))
     fleet = await machines.enter_async_context(
         open_fleet(first.scenario.fleet, clock, first.loaded.folder, first.observer.note_added, target_is_local=is_local)
     )
