@@ -136,7 +136,12 @@ class ReferenceGrpcTransport(TaskSender, GrpcTransport):
             return describe_tls_error(error)
         except OSError:
             return ""
+        is_agreed = writer.get_extra_info("ssl_object").selected_alpn_protocol() == "h2"
         writer.close()
+        if not is_agreed:
+            return (
+                "the server does not agree on HTTP/2 in the TLS handshake (ALPN), without which grpcio does not connect: use engine: wire"
+            )
         hint = "" if address.tls.cert else "; it may require a client certificate (target.tls.cert)"
         return f"the server closes the connection after the TLS handshake{hint}"
 
