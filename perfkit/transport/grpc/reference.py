@@ -9,6 +9,7 @@ import grpc
 import grpc.aio
 
 from perfkit.errors import TargetError
+from perfkit.override import override
 from perfkit.target.address import Address, Tls
 from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply, TaskSender
 from perfkit.transport.connect import client_context, describe_tls_error
@@ -54,11 +55,7 @@ class ReferenceGrpcTransport(TaskSender, GrpcTransport):
         self._now_ns = now_ns
         self._compression = _COMPRESSIONS[options.compression]
         self._credentials = _credentials(address.tls) if address.tls else None
-        self._metadata = tuple(
-            (lower, value.encode() if lower.endswith("-bin") else value)
-            for name, value in address.headers.items()
-            if (lower := name.lower()) != "host"
-        )
+        self._metadata = _metadata(address)
         self._channels: list[ReferenceChannel] = []
         self._idle: list[ReferenceChannel] = []
         self._reconnect_counters: dict[ReferenceChannel, asyncio.Task[None]] = {}
@@ -83,6 +80,11 @@ class ReferenceGrpcTransport(TaskSender, GrpcTransport):
 
     def received(self, reply: Reply) -> bytes:
         return bytes(reply.payload)
+
+    @override
+    def renew(self, address: Address) -> None:
+        super().renew(address)
+        self._metadata = _metadata(address)
 
     async def aclose(self) -> None:
         counters = tuple(self._reconnect_counters.values())
@@ -219,6 +221,14 @@ class ReferenceGrpcTransport(TaskSender, GrpcTransport):
         if not self._channels:
             await self.open(1)
         return await self._call(self.prepare(call), None)
+
+
+def _metadata(address: Address) -> tuple[tuple[str, str | bytes], ...]:
+    return tuple(
+        (lower, value.encode() if lower.endswith("-bin") else value)
+        for name, value in address.headers.items()
+        if (lower := name.lower()) != "host"
+    )
 
 
 def _credentials(tls: Tls) -> grpc.ChannelCredentials:
