@@ -174,3 +174,17 @@ def open_standard_files() -> None:
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(number, True)
     os.close(number)
+
+
+_PAGE_CHARACTERS = 20_000
+_MARKUP = re.compile(r"<!--.*?-->|<(script|style)\b.*?</\1\s*>|<[^>]*>", re.DOTALL | re.IGNORECASE)
+
+
+def page_words(text: str) -> str:
+    """The words of an HTML or XML page, such as a proxy's error; any other text, or a page without words, as it is."""
+    text = text.strip()
+    if not text.startswith("<"):
+        return text
+    import html  # only for a message
+
+    return " ".join(html.unescape(_MARKUP.sub(" ", text[:_PAGE_CHARACTERS])).split()) or text

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import re
+import urllib.parse
 from collections.abc import Mapping, Sequence
 
 from perfkit.digits import whole_number
@@ -23,14 +24,15 @@ from perfkit.protocol.message import (
     SharedRegion,
 )
 from perfkit.protocol.statistics import ModelStatistics, decode_model_statistics
+from perfkit.target.address import redacted_url
 from perfkit.transport.base import AnswerSigns, Outcome, Reply, StreamedAnswer, may_pass
 from perfkit.transport.http.calls import HttpApi, HttpCall, HttpResponse, HttpTransport
 from perfkit.transport.options import MAX_DESCRIPTION_BYTES, TransportOptions
 
 _RESTRICTED, _UNAVAILABLE = (401, 403), (429, 502, 503, 504)
-_MISSING = (404, 405, 501)
+_MISSING, _REDIRECTIONS = (404, 405, 501), (301, 302, 303, 307, 308)
+_BASE = re.compile(r"(https?://[^/]+(?:/.*?)?)/v2(?:/.*)?")
 _HEALTH = "/v2/health/ready"
-_PARSED_CHARACTERS = 4000
 _MODEL_NAME, _OUTPUTS, _ERROR = re.compile(rb'"model_name"\s*:\s*"(?:[^"\\]|\\.)*"'), re.compile(rb'"outputs"'), b'"error"'
 _JSON = {"Content-Type": rest.JSON_TYPE}
 _UNPROCESSABLE = 422
@@ -66,7 +68,7 @@ class HttpCalls:
             with contextlib.suppress(ProtocolError):  # some servers declare errors to be compressed that are not
                 response = dataclasses.replace(response, body=response.decompressed(self._limit_bytes))
             hint = _OTHER_BODY if response.status == _UNPROCESSABLE and self._streams == "generate" else ""
-            raise ProtocolError(f"HTTP {response.status}: {rest.decode_error(response.body)}{hint}", kind)
+            raise ProtocolError(f"HTTP {response.status}: {_words(response)}{hint}", kind)
         if isinstance(reply.payload, StreamedAnswer):
             check_json_values(response.body, self._limit_bytes)
             return rest.decode_infer_response(response.body, None) if self._streams == "infer" else decode_event(response.body)
@@ -176,13 +178,16 @@ class HttpCalls:
         if response.status in _UNAVAILABLE:
             reason = f"the server, or the one behind a proxy, is not available: {what} returned {self._describe(transport, response)}"
             return TargetError(f"{transport.address}: {reason}", may_pass=True)
-        return None
+        location = _location(response)
+        base = _BASE.fullmatch(urllib.parse.urljoin(f"{transport.address}/", location))
+        if not location or (base and base[1] == str(transport.address)):  # such as to the same path with a slash
+            return None
+        hint = f"use {base[1]}" if base else "if it leads to a login, give the credentials in target.headers"
+        return TargetError(f"{transport.address}: {what} returned {self._describe(transport, response)}, which is not followed: {hint}")
 
     def _describe(self, transport: HttpTransport, response: HttpResponse) -> str:
-        """The status and the server's words, shortened; of an HTML page, as proxies send it, the text alone."""
-        words = rest.decode_error(response.body)[:_PARSED_CHARACTERS]
-        if words.startswith("<"):
-            words = " ".join(re.sub("<[^>]*>", " ", words).split())
+        """The status and the server's words, shortened."""
+        words = _words(response)
         return f"HTTP {response.status}{f': {transport.address.sanitize(words)}' if words else ''}"
 
     async def model_index(self, transport: HttpTransport) -> tuple[IndexedModel, ...]:
@@ -247,6 +252,18 @@ class HttpCalls:
         if len(response.body) > MAX_DESCRIPTION_BYTES:
             raise TargetError(f"{transport.address}: GET {path} returned {len(response.body):,} B, more than {MAX_DESCRIPTION_BYTES:,} B")
         return response
+
+
+def _words(response: HttpResponse) -> str:
+    """What the server says in place of an answer: where it redirects to, or its error."""
+    location = _location(response)
+    return f"redirected to {location}" if location else rest.decode_error(response.body)
+
+
+def _location(response: HttpResponse) -> str:
+    """Where a response redirects to, without a query, which may hold secrets, and without credentials; empty if it does not."""
+    location = response.headers.get("location", "") if response.status in _REDIRECTIONS else ""
+    return redacted_url(re.split("[?#]", location, maxsplit=1)[0])
 
 
 async def _post(transport: HttpTransport, path: str, body: bytes) -> HttpResponse:

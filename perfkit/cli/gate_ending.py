@@ -211,7 +211,10 @@ def write_verdict_files(verdict: "Verdict", options: argparse.Namespace, *, is_f
 
 
 def write_verdict_outputs(verdict: "Verdict", options: argparse.Namespace) -> None:
-    """Write the requested outputs; annotations go to stdout, or to stderr if stdout is JSON. Raises UsageError."""
+    """Write the requested outputs; annotations go to stdout, or to stderr if stdout is JSON.
+
+    A job summary that cannot be written is told of on stderr. Raises UsageError for the others.
+    """
     from perfkit.report.ci import append_summary, render_annotations
     from perfkit.report.verdict import render_verdict_markdown
 
@@ -222,4 +225,7 @@ def write_verdict_outputs(verdict: "Verdict", options: argparse.Namespace) -> No
             write_raw(stream, render_annotations(verdict))  # its foreign parts are escaped
             stream.flush()
         if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
-            append_summary(pathlib.Path(summary), render_verdict_markdown(verdict))
+            try:
+                append_summary(pathlib.Path(summary), render_verdict_markdown(verdict))
+            except UsageError as error:  # the exit code still tells the verdict
+                print(f"perfkit: {error}", file=sys.stderr)

@@ -194,7 +194,7 @@ async def open_fleet(
         wanted = len(placement.places) if placement is not None else settings.workers or 1
         admission = Admission(wanted, token, clock, note, None if placement is None else placement.run)
         host, port = await stack.enter_async_context(_listening(admission, *listens_at, tls))
-        if tls is None and not Address("http", host, port).is_local:
+        if tls is None and not Address("http", host, port).is_private:
             note(
                 f"the fleet's connections at {Address('http', host, port).authority} are not encrypted: who reads the network reads the requests and their "
                 "headers; give fleet.tls_cert and fleet.tls_key"

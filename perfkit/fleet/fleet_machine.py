@@ -31,7 +31,7 @@ from perfkit.fleet.messages import (
 )
 from perfkit.stats.clock_offset import ClockReading
 from perfkit.units import NS_PER_S
-from perfkit.workers.messages import Begin, Piece, Progress, StopOrder, WorkerSpec
+from perfkit.workers.messages import Begin, Piece, Progress, RenewedAddresses, StopOrder, WorkerSpec
 
 MAX_DRIFT = 100e-6
 """The largest drift between two clocks, as a fraction: that of two quartz clocks of 50 ppm each. NTP reduces it."""
@@ -280,7 +280,7 @@ class RemoteWorkers:
         match message:
             case Begin(at_ns):
                 self._machine.send(ToWorkers(self._id, Begin(at_ns + self._offset_ns)))
-            case StopOrder():
+            case StopOrder() | RenewedAddresses():
                 self._machine.send(ToWorkers(self._id, message))
 
     async def receive(self) -> Any:

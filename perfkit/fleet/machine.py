@@ -40,11 +40,12 @@ from perfkit.machine.description import describe_host
 from perfkit.machine.limits import count_ephemeral_ports, raise_open_file_limit
 from perfkit.override import override
 from perfkit.recorder.recent import LiveFigures
+from perfkit.target.address import Address
 from perfkit.target_client import make_client
 from perfkit.units import NS_PER_S
 from perfkit.workers.group import GroupListener, NoWorkerLeftError, WorkerGroup
 from perfkit.workers.local import LocalWorkers, Part
-from perfkit.workers.messages import Begin, Crashed, PartLost, Piece, Progress, Ready, StopOrder, WorkerSpec
+from perfkit.workers.messages import Begin, Crashed, PartLost, Piece, Progress, Ready, RenewedAddresses, StopOrder, WorkerSpec
 from perfkit.workers.point_recording import PointRecording, PointSum
 
 _SENDS_EVERY_NS = NS_PER_S
@@ -60,6 +61,7 @@ class MachineShare(GroupListener):
         self._order, self._name, self._cpus, self._clock, self._workers, self._post = order, name, cpus, clock, workers, post
         self._begin: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._group: WorkerGroup | None = None
+        self._renewed: tuple[Address, ...] = ()
         self._pieces = PointSum(NS_PER_S)
         self._reached_ns, self._sent_ns = dict.fromkeys(range(len(order.workers)), 0), 0
         self._live = LiveSum(order.workers[0])
@@ -71,6 +73,8 @@ class MachineShare(GroupListener):
             # a long warm-up's arrivals are counted, which must not delay the clock's comparisons
             specs = await asyncio.to_thread(self._specs)
             async with self._workers.group(specs, self, part, self._begin_at) as self._group:
+                if self._renewed:  # before they were started
+                    self._group.renew(self._renewed)
                 recorded = await run_with_side_tasks(self._group.run(), self._send_progress())
                 self._post(*self._figures(), self._last_piece(recorded))
         except NoWorkerLeftError as error:
@@ -87,6 +91,10 @@ class MachineShare(GroupListener):
         match message:
             case Begin(at_ns) if not self._begin.done():
                 self._begin.set_result(at_ns)
+            case RenewedAddresses(addresses):
+                self._renewed = addresses
+                if self._group is not None:
+                    self._group.renew(addresses)
             case StopOrder(reason, cause, drain):
                 if self._group is not None and self._begin.done():
                     self._group.stop(reason, cause, drain=drain)

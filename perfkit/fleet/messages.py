@@ -25,7 +25,7 @@ from perfkit.errors import (
 from perfkit.fleet.dask_machine import DaskTask
 from perfkit.process.encoding import Encoding, StandIn
 from perfkit.recorder.recent import LiveFigures
-from perfkit.workers.messages import Begin, Crashed, PartLost, Piece, Progress, Ready, StopOrder, WorkerSpec
+from perfkit.workers.messages import Begin, Crashed, PartLost, Piece, Progress, Ready, RenewedAddresses, StopOrder, WorkerSpec
 from perfkit.workers.point_recording import STAND_INS
 from perfkit.workload.shared_tensors import OutputSlots
 
@@ -108,7 +108,7 @@ class ToWorkers:
     """To the machine: pass this message on to its workers; None ends them at once."""
 
     id: int
-    message: Begin | StopOrder | None
+    message: Begin | RenewedAddresses | StopOrder | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from perfkit.clock import Clock
 from perfkit.override import override
 from perfkit.transport.base import Outcome, Prepared, Reply, Sender
 from perfkit.transport.connect import FILE_LIMIT
+from perfkit.transport.options import is_own_limit
 from perfkit.units import NS_PER_S
 
 _T = TypeVar("_T")
@@ -79,6 +80,7 @@ class StopCause(enum.Enum):
     TOO_MANY_ERRORS = enum.auto()
     OVERLOADED = enum.auto()
     FILE_LIMIT = enum.auto()
+    ANSWER_LIMIT = enum.auto()
     WORKER_LOST = enum.auto()
 
 
@@ -177,8 +179,11 @@ class Loop(abc.ABC):
     def _note_contact(self, reply: Reply) -> bool:
         """Whether a reply shows that the target can be reached; stops the point when it could not for three seconds.
 
+        It is stopped, too, when perfkit refused an answer because of its size: further ones would be missing, and the server has not failed.
         Connections that fail in the drain say nothing: a server may well close when the load is over.
         """
+        if reply.error and is_own_limit(reply.error):
+            self.stop(reply.error, StopCause.ANSWER_LIMIT, drain=False)
         if reply.outcome not in _NO_CONTACT:
             self._unreachable = None
             return True

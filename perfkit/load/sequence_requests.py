@@ -56,6 +56,10 @@ class SequenceRequests:
             for ends in (False, True):
                 self._step(dataclasses.replace(sequence), variant, starts=True, ends=ends)
 
+    def forget(self) -> None:
+        """Has the steps prepared again when they are next needed, as after a change of the transport's headers."""
+        self._templates.clear()
+
     def variant(self, sequence: LiveSequence) -> int:
         """The number of the request that the next step carries."""
         return sequence.sent % len(self._requests)

@@ -17,6 +17,7 @@ from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.run_result import why_not_resumable
 from perfkit.measurement.run_target import RunTarget, open_target
 from perfkit.measurement.scenario_run import MeasuredScenario, ScenarioRun
+from perfkit.measurement.secret_renewal import SecretRenewal
 from perfkit.measurement.shared_memory import Connect, run_regions
 from perfkit.process.start_module import SAMPLER, end_started_ahead, start_ahead
 from perfkit.result.file import ResultWriter
@@ -254,14 +255,15 @@ async def _execute(
                     observer.metrics_published(observation.url)
                 for run in runs:
                     run.add_notes(observation)
-                with pinned(placement.driver):
+                renewal = SecretRenewal(runs, target, clock, observer.note_added)
+                with pinned(placement.driver), renewal.follow():
                     while active := [run for run in runs if run.is_active]:
                         least = min(run.measured for run in active)
                         for run in active if active[0].repetition_after(least) % 2 == 0 else reversed(active):
                             with run.ending():
                                 # those that are ahead were resumed in the middle of a round
                                 if run.measured == least and run.is_active:  # an interruption of another ends it, too
-                                    await point_runs[run].measure_next(target, observation)
+                                    await point_runs[run].measure_next(target, observation, renewal)
                 for run in runs:
                     with run.ending():
                         await run.join_traces(observation)
@@ -343,7 +345,7 @@ async def _join_fleet(runs: Sequence[ScenarioRun], target: RunTarget, machines: 
         return
     from perfkit.fleet.fleet import open_fleet  # whose modules other runs do without
 
-    is_local = all(address.is_local for address in target.addresses.values())
+    is_local = all(one.is_private for address in target.addresses.values() for one in (address, *address.replicas))
     fleet = await machines.enter_async_context(
         open_fleet(first.scenario.fleet, clock, first.loaded.folder, first.observer.note_added, target_is_local=is_local)
     )

@@ -19,6 +19,7 @@ from perfkit.measurement.point_log import PointHead, PointLog, log_lines
 from perfkit.measurement.point_measurement import ProbedFacts, cut_window, is_open, measurements_of, point_lines, title_of
 from perfkit.measurement.run_target import RunTarget
 from perfkit.measurement.scenario_run import ScenarioRun
+from perfkit.measurement.secret_renewal import SecretRenewal
 from perfkit.measurement.target_probe import ProbedWorkload
 from perfkit.measurement.warm_up_extension import WarmUpExtension
 from perfkit.measurement.worker_specs import calibrated_transport_ns
@@ -51,7 +52,7 @@ class PointRun:
         self._generator = LoadGenerator(run.scenario, run.placement, run.calibration, run.fleet, run.local, run.clock)
         self._probe_time_ns = 0
 
-    async def measure_next(self, target: RunTarget, observation: Observation) -> None:
+    async def measure_next(self, target: RunTarget, observation: Observation, renewal: SecretRenewal) -> None:
         """Measures one load point; all of a repetition come before the next, so that slow drift affects all load points alike."""
         run = self._run
         self._probe_time_ns = max(one.probed.probe_time_ns for one in run.workloads.values())
@@ -72,7 +73,7 @@ class PointRun:
         run.observer.point_started(number - 1, total, title, seconds, left_s)
         times_name = "response time" if is_open(load_point) else "service time"
         measured, begins = run.measured, PointBegins(number, total, title, times_name, seconds, left_s)
-        await self._measure_point(load_point, target, observation, begins)
+        await self._measure_point(load_point, target, observation, begins, renewal)
         if run.so_far.status == "complete" and run.interruption.count:
             for each in run.interleaved:
                 each.stop_early(f"after load point {number} of {total}")
@@ -85,9 +86,10 @@ class PointRun:
         run = self._run
         return sum(each.measured for each in run.interleaved) + 1, sum(each.total for each in run.interleaved)
 
-    async def _measure_point(self, load_point: LoadPoint, target: RunTarget, observation: Observation, begins: PointBegins) -> None:
-        run = self._run
-        workloads = [run.workloads[part.workload, part.protocol] for part in load_point.parts]
+    async def _measure_point(
+        self, load_point: LoadPoint, target: RunTarget, observation: Observation, begins: PointBegins, renewal: SecretRenewal
+    ) -> None:
+        run, keys = self._run, [(part.workload, part.protocol) for part in load_point.parts]
         began_ns, attempts = run.clock.now_ns(), list[_Attempt]()
         number, total = self._number
         observation.point_started(number, total, load_point)
@@ -95,11 +97,17 @@ class PointRun:
         key = (part.protocol, part.workload, load_point.repetition)
         alike = [one for one in run.so_far.points if one.valid and (one.protocol, one.workload, one.repetition) == key]
         extension = WarmUpExtension(describe_point(load_point), () if load_point.is_mix else alike, in_doubt=run.extends_in_doubt)
-        with run.interruption.stopping(target.server) as set_loop:
+        with run.interruption.stopping(target.server) as set_stopped:
+
+            def set_loop(group: Stoppable) -> None:
+                renewal.set_loop(group, keys)
+                set_stopped(group)
+
             while not attempts or (reason := self._repeats(extension, attempts[-1])):
                 if attempts:
                     run.observer.note_added(f"{run.title and f'{run.title}: '}{title_of(load_point)}: {reason}.")
                 observation.point_begins(begins)
+                workloads = [run.workloads[key] for key in keys]  # with the secrets of now
                 attempts.append(await self._send_point(load_point, workloads, target, observation, set_loop, len(attempts)))
             if number == total and not (run.is_search or run.scenario.measure.until_decided):
                 run.observer.all_answered()

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perfkit.clock import utc_now
+from perfkit.errors import ScenarioError
 from perfkit.load.loop import Ending, StopCause
 from perfkit.load.point import LoadPoint
 from perfkit.measurement.load_points import FixedPoints, LoadPointSource
@@ -70,10 +71,12 @@ class RunResult:
         self.status, self._reason = status, reason
 
     def end_early(self, ending: Ending) -> None:
-        """Ends the run if its load point was ended for a reason that the next one would share."""
+        """Ends the run if its load point was ended for a reason that the next one would share; raises ScenarioError for a limit of the scenario."""
         match ending.cause:
             case StopCause.FILE_LIMIT:
                 self.end("invalid", ending.reason)
+            case StopCause.ANSWER_LIMIT:
+                raise ScenarioError(f"{ending.reason}, and the server's answers need more: raise it")
             case StopCause.WORKER_LOST:
                 self.end("invalid", f"stopped: {ending.reason}")
             case StopCause.TARGET_LOST:

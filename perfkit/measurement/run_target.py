@@ -32,6 +32,8 @@ class RunTarget:
 
     addresses: Mapping[WorkloadKey, Address]
     server: StartedServer | None
+    resolve: Callable[[], Mapping[WorkloadKey, Address]] = dict
+    """The same addresses with the secrets of now; it may block, and raises ScenarioError."""
 
 
 @contextlib.asynccontextmanager
@@ -54,7 +56,7 @@ async def open_target(
     clock = clock or MonotonicClock()
     started = [one for one in _targets(loaded).values() if one.is_started]
     if not started:
-        yield RunTarget(_addresses(loaded, {}), None)
+        yield RunTarget(_addresses(loaded, {}), None, functools.partial(_addresses, loaded, {}))
         return
     if (command := started[0].command) is None:
         server = StartedServer(
@@ -74,7 +76,7 @@ async def open_target(
         running = await server.start()
         if command is not None:
             on_line(f"ready after {format_duration_ns(running.description['ready_after_s'] * NS_PER_S)}")
-        yield RunTarget(_addresses(loaded, running.urls), server)
+        yield RunTarget(_addresses(loaded, running.urls), server, functools.partial(_addresses, loaded, running.urls))
     finally:
         await server.stop()
 

@@ -3,66 +3,26 @@
 A call that fails for a reason that may pass is sent again.
 """
 
-import asyncio
 import contextlib
 import dataclasses
 import functools
 import pathlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning, MissingEndpointError, ModelMismatchError, PerfkitError, TargetError, nearest
 from perfkit.measurement.metadata_form import in_v2_form
+from perfkit.measurement.wrong_url import wrong_url_named
 from perfkit.protocol.message import ComposingModel, IndexedModel, ModelConfig, ModelMetadata, ServerMetadata
 from perfkit.scenario.credentials import resolve_address
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.target import Target
-from perfkit.target.address import Address, WireProtocol
+from perfkit.target.address import Address
 from perfkit.target_client import Client, make_client
 from perfkit.transport.options import TransportOptions
 from perfkit.units import NS_PER_S
 from perfkit.workload.requests import are_inputs_declared
-
-_WITHIN_S = 2.0
-_GET = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-_NAMES: dict[WireProtocol, str] = {"http": "HTTP", "grpc": "gRPC"}
-
-
-@contextlib.asynccontextmanager
-async def other_protocol_named(address: Address) -> AsyncIterator[None]:
-    """Replaces the TargetError of a first call by one with the right URL, if the port speaks the other protocol."""
-    try:
-        yield
-    except TargetError:
-        other: WireProtocol = "grpc" if address.protocol == "http" else "http"
-        if await _speaks(address.protocol, address) or not await _speaks(other, address):
-            raise
-        url = dataclasses.replace(address, protocol=other)
-        raise TargetError(f"{address}: this looks like {_NAMES[other]}: use {url}") from None
-
-
-async def _speaks(protocol: WireProtocol, address: Address) -> bool:
-    """Whether the server's first bytes are those of the protocol; False with TLS, which would need a handshake first."""
-    from perfkit.protocol import http2  # which HTTP alone does without
-
-    if address.tls is not None:
-        return False
-    request = _GET if protocol == "http" else http2.PREFACE + http2.settings({})
-    writer = None
-    try:
-        async with asyncio.timeout(_WITHIN_S):
-            connect = asyncio.open_unix_connection(address.socket_path) if address.socket_path else None
-            reader, writer = await (connect or asyncio.open_connection(address.host, address.port))
-            writer.write(request)
-            head = await reader.readexactly(http2.HEAD_BYTES)
-    except (OSError, TimeoutError, asyncio.IncompleteReadError):
-        return False
-    finally:
-        if writer is not None:
-            writer.close()
-    return head.startswith(b"HTTP/1.") if protocol == "http" else head[3] == http2.SETTINGS and head[5:] == bytes(4)
-
 
 _MAX_NAMES, _MAX_REASON_CHARACTERS = 20, 200
 _NOT_READY = ("UNAVAILABLE", "LOADING", "UNLOADING", "UNKNOWN")
@@ -184,7 +144,7 @@ async def read_target_metadata(client: Client, address: Address, loaded: LoadedS
     missing: list[str] = []
     absent: TargetError | None = None
     try:
-        async with other_protocol_named(address):
+        async with wrong_url_named(address):
             server = await trials.run(client.server_metadata)
     except MissingEndpointError as error:
         absent = error
@@ -297,7 +257,7 @@ async def read_model_index(url: str, clock: Clock) -> tuple[IndexedModel, ...]:
     address = resolve_address(Target.model_validate({"url": url, "model": "-"}), url, pathlib.Path())
     async with contextlib.aclosing(make_client(address, TransportOptions(timeout_ns=_TIMEOUT_NS), clock)) as client:
         with contextlib.suppress(MissingEndpointError):
-            async with other_protocol_named(address):
+            async with wrong_url_named(address):
                 await client.server_metadata()
         return address.redacted(tuple(await client.model_index()))
 
@@ -311,7 +271,7 @@ async def describe_model(url: str, model: str, clock: Clock) -> ModelDescription
     async with contextlib.aclosing(make_client(address, TransportOptions(timeout_ns=_TIMEOUT_NS), clock)) as client:
         server, config = ServerMetadata("", ""), ModelConfig()
         with contextlib.suppress(MissingEndpointError):
-            async with other_protocol_named(address):
+            async with wrong_url_named(address):
                 server = await client.server_metadata()
         try:
             metadata = await client.model_metadata(model, "")

@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import os
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from perfkit.clock import Clock
@@ -34,7 +34,7 @@ from perfkit.target.started_server import StartedServer
 from perfkit.target_client import Client
 from perfkit.trace.recorded import Indices
 from perfkit.transport.base import WITHOUT_RESPONSE, Outcome, Reply, may_pass
-from perfkit.transport.options import AnswerLimit, limit_for_load
+from perfkit.transport.options import is_own_limit
 from perfkit.workload.expectation import Expectation
 from perfkit.workload.generated import Checkpoint
 from perfkit.workload.requests import (
@@ -72,8 +72,8 @@ class ProbeResult:
     """The service time of the first request, which was sent alone."""
     config_sha256: str
     """Digest of the model's configuration; empty if the server does not report it."""
-    answer_limit: AnswerLimit
-    """The length from which an answer is refused under load."""
+    largest_bytes: int
+    """The size of the first answer, or of the largest request, which a model may return."""
     warnings: tuple[MeasurementWarning, ...] = ()
     """The warnings of the probe, for the result."""
     note: str = ""
@@ -181,7 +181,7 @@ async def probe(client: Client, address: Address, loaded: LoadedScenario, clock:
             expectation=expectation,
             probe_time_ns=probe_time_ns,
             config_sha256=config.sha256,
-            answer_limit=AnswerLimit(target.max_answer_bytes) if target.max_answer_bytes else _limit_for_load(answer_bytes, requests),
+            largest_bytes=max(answer_bytes, *map(_input_bytes, requests)),
             composing_models=described.composing_models,
             shared=shared,
             warnings=tuple(MeasurementWarning(note.code, address.sanitize(note.message, _LONGEST_ERROR)) for note in notes),
@@ -226,7 +226,7 @@ async def _choose_encoding(
     plain = tuple(request.as_plain() for request in requests)
     try:
         answered = await trials.run(lambda: send(plain[0]))
-    except PerfkitError:
+    except (ModelMismatchError, TargetError):
         raise refusal from None
     for _ in range(2 if refusal.may_pass else 0):
         with contextlib.suppress(ModelMismatchError, TargetError):
@@ -248,11 +248,6 @@ async def _in_thread(make: Callable[[Checkpoint], _T]) -> _T:
         return await asyncio.to_thread(make, checkpoint)
     finally:
         is_cancelled.set()
-
-
-def _limit_for_load(answer_bytes: int, requests: Sequence[InferRequest]) -> AnswerLimit:
-    """The limit by the first answer and the largest request, which a model may return."""
-    return limit_for_load(max(answer_bytes, *map(_input_bytes, requests)))
 
 
 def _input_bytes(request: InferRequest) -> int:
@@ -287,6 +282,8 @@ async def _answer(client: Client, address: Address, request: InferRequest) -> tu
         message = f"{address}: the probe request failed: {address.sanitize(str(error))}"
         if reply is None:
             raise TargetError(message) from None
+        if is_own_limit(str(error)):
+            raise ScenarioError(f"{message}, and the server's answers need more: raise it") from None
         if reply.outcome is Outcome.REJECTED and error.kind is ErrorKind.INVALID_ARGUMENT:
             raise ModelMismatchError(message, may_pass=reply.status in _MODEL_ERRORS) from None
         is_lost = reply.outcome in (Outcome.CONNECT_FAILED, Outcome.BROKEN)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import sys
 from collections.abc import Iterator, Sequence
 
 from perfkit.calibration.model import Calibration, highest_rate_per_s, spin_ns_per_request, transport_ns, workers_needed
@@ -13,6 +14,7 @@ from perfkit.measurement.target_probe import ProbedWorkload, ProbeResult
 from perfkit.scenario.load import Slo
 from perfkit.scenario.model import Scenario
 from perfkit.target.address import WireProtocol
+from perfkit.transport.options import limit_for_load
 from perfkit.units import NS_PER_S, format_bytes
 from perfkit.workers.messages import WorkerSpec, WorkloadSpec
 from perfkit.workers.request_sampler import MOST_TRACED, REQUEST_ID, SamplingSpec, TraceIds
@@ -38,6 +40,7 @@ def make_worker_spec(
             one.scenario.objective or slo,
             point.number,
             _sampling(one.scenario, point, part, trace_ids and trace_ids.of_point(tag)),
+            len(point.parts),
         )
         for part, one, tag in zip(point.parts, workloads, tags, strict=True)
     ]
@@ -57,9 +60,14 @@ def make_worker_spec(
     )
 
 
-def _workload_spec(part: PointPart, one: ProbedWorkload, slo: Slo | None, seed: int, sampling: SamplingSpec | None) -> WorkloadSpec:
+def _workload_spec(
+    part: PointPart, one: ProbedWorkload, slo: Slo | None, seed: int, sampling: SamplingSpec | None, workloads: int
+) -> WorkloadSpec:
     own, probed, load = one.scenario, one.probed, part.load
-    options = dataclasses.replace(transport_options(own, part.protocol), answer_limit=probed.answer_limit, seed=seed)
+    options = dataclasses.replace(transport_options(own, part.protocol), seed=seed)
+    if own.target.max_answer_bytes is None:
+        in_flight = _most_in_flight(own, load, part.protocol, options.max_connections)
+        options = dataclasses.replace(options, answer_limit=limit_for_load(probed.largest_bytes, workloads * in_flight))
     if load.sequences is not None:
         sequences = dataclasses.replace(load.sequences, stream_lengths=probed.stream_lengths)
         load = dataclasses.replace(load, sequences=sequences.within(probed.highest_sequence_id))
@@ -167,6 +175,13 @@ def _is_calibrated(scenario: Scenario) -> bool:
 def _tensor_bytes(probed: ProbeResult) -> int:
     """The size of the largest request's inputs."""
     return max(sum(len(tensor.raw) for tensor in request.inputs) for request in probed.requests)
+
+
+def _most_in_flight(scenario: Scenario, load: LoadPlan, protocol: WireProtocol, max_connections: int) -> int:
+    """The most requests in flight at a time."""
+    if isinstance(load, ClosedPlan):
+        return load.concurrency
+    return min(load.max_in_flight or sys.maxsize, max_connections * requests_per_connection(scenario, protocol))
 
 
 def _connections(scenario: Scenario, load: LoadPlan, protocol: WireProtocol, probed: ProbeResult) -> int:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from perfkit.clock import Clock
 from perfkit.errors import MissingEndpointError, TargetError, UsageError
 from perfkit.measurement.connections import connect
+from perfkit.measurement.wrong_url import wrong_url_named
 from perfkit.perf_analyzer.options import Options, TraceOptions
 from perfkit.protocol.message import ModelConfig
 from perfkit.scenario.credentials import resolve_replicas
@@ -70,5 +71,6 @@ async def _configuration(client: Client, model: str, version: str) -> ModelConfi
 async def _connected(loaded: LoadedScenario, clock: Clock) -> AsyncIterator[Client]:
     target = loaded.scenario.target
     (urls,) = target.urls_by_protocol.values()
-    async with connect(loaded.scenario, resolve_replicas(target, urls, loaded.folder), clock) as client:
+    address = resolve_replicas(target, urls, loaded.folder)
+    async with connect(loaded.scenario, address, clock) as client, wrong_url_named(address):
         yield client

@@ -185,7 +185,8 @@ def _error_bursts(window: Window, repetition: int) -> Iterator[Incident]:
     """Runs of seconds with most of the window's failures.
 
     A burst has ten failures or more, takes at most half of the window, and has five times as many failures a second as the rest of it.
-    Bursts are reported if together they have more than half of the failures.
+    Bursts are reported if together they have more than half of the failures. A longer run is one if most requests failed in each of its
+    seconds, and not in the second before, as of a server that stops serving.
     """
     failed, seconds = window.failed_per_s, len(window.failed_per_s)
     total, found = sum(failed), list[Incident]()
@@ -197,6 +198,10 @@ def _error_bursts(window: Window, repetition: int) -> Iterator[Incident]:
             found.append(Incident(kind="error_burst", repetition=repetition, start_s=float(first), length_s=length_s, failed=count))
     if 2 * sum(one.failed for one in found) > total:
         yield from found
+    for first, end in _runs([bad > good for bad, good in zip(failed, window.finished_per_s, strict=True)]):
+        if first and 2 * (end - first) > seconds and (count := sum(failed[first:end])) >= _FEWEST_FAILURES:
+            length_s = min(float(end), window.length_ns / NS_PER_S) - first
+            yield Incident(kind="error_burst", repetition=repetition, start_s=float(first), length_s=length_s, failed=count)
 
 
 def _runs(flags: Sequence[bool]) -> Iterator[tuple[int, int]]:

@@ -7,6 +7,9 @@ import contextlib
 
 from perfkit.errors import ProtocolError
 
+OWN_LIMIT = "target.max_answer sets this limit"
+"""The end of each message about an answer that perfkit itself refuses because of its size: no failure of the server."""
+
 _UNCOUNTED_BYTES = 1 << 20
 _MIN_JSON_VALUES, _BYTES_PER_JSON_VALUE = 2_000_000, 16
 _MIN_FIELDS, _BYTES_PER_FIELD = 500_000, 64
@@ -22,7 +25,7 @@ def check_json_values(text: bytes, limit_bytes: int) -> None:
     values = text.count(b",") + text.count(b"[") + text.count(b"{")
     maximum = max(_MIN_JSON_VALUES, limit_bytes // _BYTES_PER_JSON_VALUE)
     if values > maximum:
-        raise ProtocolError(f"the answer holds about {values:,} JSON values, more than {maximum:,}: a larger target.max_answer allows more")
+        raise ProtocolError(f"the answer holds about {values:,} JSON values, more than {maximum:,}: {OWN_LIMIT}")
 
 
 def check_protobuf_fields(encoded: bytes, limit_bytes: int) -> None:
@@ -60,7 +63,7 @@ def _count(encoded: bytes, place: int, end: int, fields: int, maximum: int, path
             place += 8 if kind == 1 else 4
         fields += 1
         if fields > maximum:
-            raise ProtocolError(f"the answer holds more than {maximum:,} fields")
+            raise ProtocolError(f"the answer holds more than {maximum:,} fields: {OWN_LIMIT}")
     return fields
 
 

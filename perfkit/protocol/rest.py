@@ -40,6 +40,7 @@ from perfkit.protocol.rest_json import (
     unparsed,
 )
 from perfkit.protocol.tensor import Buffer, Datatype, Tensor, tensor_from_json, tensor_to_json
+from perfkit.text import page_words
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 BINARY_TYPE, JSON_TYPE = "application/octet-stream", "application/json"
@@ -208,8 +209,13 @@ def encode_error(message: str) -> bytes:
 
 
 def decode_error(body: Buffer) -> str:
-    """The message in an error body: Triton's and KServe's `error`, FastAPI's `detail`, or the whole text; of a traceback its last line."""
+    """The message in an error body: Triton's and KServe's `error`, FastAPI's `detail`, or the whole text.
+
+    Of a traceback it is the last line, and of an HTML page, as proxies send it, the words.
+    """
     text = bytes(body).decode(errors="replace").strip()
+    if text.startswith("<"):
+        return page_words(text)
     if text.startswith("Traceback (most recent call last)"):  # as MLServer answers
         return text[text.rfind("\n") + 1 :].strip()
     try:

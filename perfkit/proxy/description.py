@@ -13,7 +13,6 @@ from perfkit.protocol.decoded_size import check_json_values, check_protobuf_fiel
 from perfkit.protocol.protobuf import describe_infer_request
 from perfkit.proxy.open_requests import MAX_BODY_BYTES, OpenRequest
 from perfkit.trace.payloads import payload_of_grpc, payload_of_http
-from perfkit.transport.options import FIRST_ANSWER_LIMIT
 
 # long ones; a mark that no request can contain stands for them. A possessive repeat, since the text may have any number of beginnings
 _ARRAY = re.compile(rb"\[[-+0-9.eE,\s]{64,}+\]")
@@ -38,7 +37,7 @@ def describe(request: OpenRequest, *, with_payload: bool) -> Description:
     with contextlib.suppress(ProtocolError):  # what was read up to there
         body = decompress(bytes(request.body), request.encoding, MAX_BODY_BYTES)
         if request.is_grpc:
-            check_protobuf_fields(body, FIRST_ANSWER_LIMIT.max_bytes)  # inputs have the numbers of outputs
+            check_protobuf_fields(body, 0)  # inputs have the numbers of outputs
             model, version, shapes, is_typed = describe_infer_request(body)
             described = Description(model, version, shapes, None)
             return described._replace(payload=payload_of_grpc(body, is_typed=is_typed)) if with_payload else described
@@ -69,7 +68,7 @@ def _read_document(text: bytes) -> tuple[Mapping[str, Any], Callable[[bytes], by
 
 
 def _decoded(text: bytes) -> Mapping[str, Any]:
-    check_json_values(text, FIRST_ANSWER_LIMIT.max_bytes)
+    check_json_values(text, 0)
     return rest.decode_object(text)
 
 

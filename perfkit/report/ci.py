@@ -119,8 +119,8 @@ def append_summary(path: pathlib.Path, markdown: str) -> None:
     try:
         with path.open("a", encoding="utf-8") as file:
             file.write(markdown + "\n")
-    except OSError as error:
-        raise UsageError(f"$GITHUB_STEP_SUMMARY {path}: cannot be written: {error.strerror}") from None
+    except (OSError, ValueError) as error:  # a null character
+        raise UsageError(f"$GITHUB_STEP_SUMMARY {path}: cannot be written: {getattr(error, 'strerror', error)}") from None
 
 
 def _command(level: str, title: str, message: str) -> str:

@@ -28,7 +28,8 @@ def describe_point(point: "Point") -> str:
     """A finished load point on one line: `http, concurrency 4: 25.1/s, p50 159 ms, p99 188 ms`."""
     values_ns = {name: getattr(point.times, name) for name in ("p50", "p99")}
     percentiles = "".join(f", {name} {format_duration_ns(value_ns)}" for name, value_ns in values_ns.items() if value_ns is not None)
-    failed = f", {point.error_rate:.2%} failed" if point.error_rate else ""
+    share = point.failed_share.estimate  # as in the headline: with the wrong ones among the answers that were not checked
+    failed = f", {share:.2%} failed" if share else ""
     return f"{point.title}: {format_rate_per_s(point.throughput_per_s)}{percentiles}{failed}"
 
 

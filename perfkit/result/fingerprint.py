@@ -24,6 +24,7 @@ _LEFT_OUT = {
         "command": None,
         "ready_within": None,
         "headers": None,
+        "secrets": None,
         "tls": None,
         "metrics_url": None,
     },

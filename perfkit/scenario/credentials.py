@@ -11,6 +11,7 @@ from typing import Any
 
 from perfkit.errors import ScenarioError
 from perfkit.scenario.origins import URL_KEYS, KeyPath, on_one_line
+from perfkit.scenario.secret_values import secret_values
 from perfkit.scenario.target import Target, TlsOptions
 from perfkit.target.address import Address, Tls, redacted_url, split_credentials
 
@@ -42,9 +43,10 @@ def is_shown(header: str, value: str) -> bool:
 def resolve_address(target: Target, url: str, folder: pathlib.Path, environ: Mapping[str, str] = os.environ) -> Address:
     """The address of the target at `url`; TLS files are relative to the scenario's folder.
 
-    Raises ScenarioError if a variable is not set, a header cannot be sent, or a file is missing.
+    Raises ScenarioError if a variable is not set, a secret cannot be read, a header cannot be sent, or a file is missing.
     """
     address = Address.parse(url)
+    environ = {**environ, **secret_values(target, folder)} if target.secrets else environ
     secrets: set[str] = set()
     headers: dict[str, str] = {}
     url_key = f"target.urls.{address.protocol}" if target.urls else "target.url"

@@ -76,10 +76,11 @@ class LoadedScenario:
         """The trace that the scenario replays, read once; None without one. Raises ScenarioError if it cannot be read."""
         if not isinstance(self.scenario.load, ReplayLoadSpec):
             return None
-        from perfkit.trace.reader import read_trace  # needs NumPy, which other scenarios can be checked without
+        from perfkit.trace.reader import TimeColumn, read_trace  # needs NumPy, which other scenarios can be checked without
 
         replay = self.scenario.load.replay
-        return read_trace(self.trace_file, replay.format, model=replay.model or "")
+        column = None if replay.columns is None else TimeColumn(replay.columns.time, replay.columns.unit)
+        return read_trace(self.trace_file, replay.format, model=replay.model or "", column=column)
 
     @property
     def trace_file(self) -> pathlib.Path:

@@ -219,6 +219,15 @@ class OpenLoop(Section):
         return self
 
 
+class TraceColumns(Section):
+    """The column of instants in a trace of others."""
+
+    time: Text
+    """Its name, in the file's own spelling."""
+    unit: Literal["ns", "us", "ms", "s", "iso"]
+    """The unit of its numbers, or `iso` for dates and times of ISO 8601."""
+
+
 class Replay(Section):
     """The requests of a trace, each at the instant at which it was recorded."""
 
@@ -226,6 +235,8 @@ class Replay(Section):
     """A file of `perfkit record`, or another one with a column of instants: CSV, JSON lines, Parquet; see docs/how-to/traces.md."""
     format: Literal["auto", "csv", "jsonl", "parquet", "request_intervals", "fixed_schedule"] = "auto"
     """`auto` follows the file's suffix; `request_intervals` and `fixed_schedule` are perf_analyzer's."""
+    columns: TraceColumns | None = None
+    """For a trace whose column of instants has another name than those of perfkit, or does not say its unit."""
     speed: Factor = 1.0
     """How many times as fast as recorded; below 1 it is slower."""
     loop: Annotated[bool, Field(strict=True)] = False

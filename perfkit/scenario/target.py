@@ -72,6 +72,29 @@ Urls = Annotated[str | tuple[str, ...], BeforeValidator(_parse_urls, json_schema
 """A URL, or those of a server's replicas."""
 
 
+class SecretSource(Section):
+    """A file or a command that gives the value of a variable, such as a token that expires; it is read again while load is sent."""
+
+    file: Text | None = None
+    """A file whose text is the value; relative to the scenario's folder."""
+    command: Text | None = None
+    """A program and its arguments, without a shell, whose output is the value; it has 30 s, and runs in the scenario's folder."""
+    every_ns: Annotated[Duration, Field(gt=0)] = Field(default=60_000_000_000, alias="every")
+    """After this time the value is read again."""
+
+    @pydantic.field_validator("command")
+    @classmethod
+    def _has_words(cls, command: str) -> str:
+        command_words(command)
+        return command
+
+    @pydantic.model_validator(mode="after")
+    def _has_one_source(self) -> Self:
+        if (self.file is None) == (self.command is None):
+            raise ValueError("give either file or command")
+        return self
+
+
 class ConnectionOptions(Section):
     """When a connection is closed and a new one opened in its place, never in the middle of a request."""
 
@@ -124,15 +147,25 @@ class Target(Section):
     streams_per_connection: Count | None = None
     """Concurrent requests on one connection, 1 by default; only gRPC with the wire engine supports more."""
     max_answer_bytes: Annotated[Size, Field(ge=1 << 20)] | None = Field(default=None, alias="max_answer")
-    """The length from which an answer is refused; by default four times the first answer's, and 1 MiB, but at most 32 MiB."""
+    """The length from which an answer is refused, which ends the run. The default is four times the first answer and 1 MiB, or a request's share of
+    1 GiB for all in flight, if that is more, but at most 256 MiB."""
     headers: dict[str, Annotated[str, Field(strict=True)]] = Field(default_factory=dict)
-    """HTTP headers or gRPC metadata; `${NAME}` takes an environment variable."""
+    """HTTP headers or gRPC metadata; `${NAME}` takes a secret of `secrets`, or else an environment variable."""
+    secrets: dict[str, SecretSource] = Field(default_factory=dict)
+    """Values for `${NAME}` in headers and in the credentials of URLs, from files or commands."""
     tls: TlsOptions | None = None
     """Certificates and checks of encrypted connections."""
     metrics_url: MetricsUrl | None = None
     """The server's Prometheus page."""
     compression: Literal["none", "gzip", "deflate"] = "none"
     """The compression of requests, and of answers if the server supports it."""
+
+    @pydantic.field_validator("secrets")
+    @classmethod
+    def _are_variables(cls, secrets: dict[str, SecretSource]) -> dict[str, SecretSource]:
+        if unlike := [name for name in secrets if not name.isidentifier()]:
+            raise ValueError(f"a secret's name is that of a variable, such as TOKEN, found {unlike[0]!r}")
+        return secrets
 
     @pydantic.field_validator("url")
     @classmethod

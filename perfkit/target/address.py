@@ -7,6 +7,7 @@ import urllib.parse
 from collections.abc import Mapping
 from typing import Literal, Self, TypeAlias, TypeVar, cast
 
+from perfkit.machine.own_addresses import is_loopback, is_this_machine
 from perfkit.target.redaction import redact
 
 _T = TypeVar("_T")
@@ -98,16 +99,13 @@ class Address:
 
     @property
     def network_path(self) -> NetworkPath:
-        """How requests travel to the target, judged by the address alone: a tunnel behind a loopback port is not seen."""
+        """How requests travel to the target; to any address of this machine over the loopback. A tunnel behind a port of it is not seen.
+
+        A name is resolved, which blocks the first time.
+        """
         if self.socket_path:
             return "unix socket"
-        if self.host == "localhost" or self.host.endswith(".localhost"):  # reserved for the loopback (RFC 6761, 6.3)
-            return "loopback"
-        try:
-            host = ipaddress.ip_address(self.host)
-        except ValueError:
-            return "network"
-        return "loopback" if (getattr(host, "ipv4_mapped", None) or host).is_loopback else "network"
+        return "loopback" if is_this_machine(self.ip or self.host) else "network"
 
     @property
     def is_local(self) -> bool:
@@ -115,9 +113,14 @@ class Address:
         return all(address.network_path != "network" for address in (self, *self.replicas))
 
     @property
+    def is_private(self) -> bool:
+        """Whether other machines cannot reach the target, by its text alone: a Unix socket, or the loopback."""
+        return bool(self.socket_path) or is_loopback(self.host)
+
+    @property
     def has_name(self) -> bool:
         """Whether `host` is a name that may resolve to several addresses; names of the loopback are one address."""
-        if self.socket_path or self.ip or self.network_path == "loopback":
+        if self.is_private or self.ip:
             return False
         try:
             ipaddress.ip_address(self.host)

@@ -7,7 +7,7 @@ import json
 import math
 import pathlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, Literal, TypeAlias
 
 from perfkit.digits import whole_number
@@ -20,10 +20,11 @@ from perfkit.units import NS_PER_S
 
 Format: TypeAlias = Literal["auto", "csv", "jsonl", "parquet", "request_intervals", "fixed_schedule"]
 Row: TypeAlias = Mapping[str, Any]
+Unit: TypeAlias = Literal["ns", "us", "ms", "s", "iso"]
 
 COLUMNS = ("timestamp_ns", "model", "version", "call", "shapes", "payload")
 """The columns that `perfkit record` writes, in this order."""
-_SCALES_NS = {"timestamp_ns": 1, "timestamp_us": 1_000, "timestamp_ms": 1_000_000, "timestamp_s": NS_PER_S}
+_SCALES_NS: dict[Unit, int] = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": NS_PER_S, "iso": 1}
 _FORMATS: dict[str, Format] = {
     ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet", ".json": "fixed_schedule",
 }  # fmt: skip
@@ -32,15 +33,31 @@ _MEMORY_FACTOR = 3
 _encode = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would create an encoder for every row
 _ROW_BYTES = 16
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?")
+_ISO, _ZONE, _MOST_SHOWN = "a date and time such as 2026-01-31T12:00:00.250Z", re.compile(r"\s*(?:UTC|GMT)$"), 20
 _LONGEST_LINE_BYTES, _LARGEST_SCHEDULE_BYTES = 2**26, 2**28
 # names that begin so are written behind an apostrophe, or a spreadsheet may execute them; those with an apostrophe, too, to be read back as they were
 _GUARDED = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
 
 
-def read_trace(file: pathlib.Path, given: Format = "auto", *, model: str = "", budget: MemoryBudget | None = None) -> RecordedTrace:
+@dataclasses.dataclass(frozen=True, slots=True)
+class TimeColumn:
+    """The column with the requests' instants, and its unit."""
+
+    name: str
+    unit: Unit
+
+
+_KNOWN_COLUMNS: dict[str, Unit] = {
+    "timestamp_ns": "ns", "timestamp_us": "us", "timestamp_ms": "ms", "timestamp_s": "s", "timestamp": "iso",
+}  # fmt: skip
+
+
+def read_trace(
+    file: pathlib.Path, given: Format = "auto", *, model: str = "", column: TimeColumn | None = None, budget: MemoryBudget | None = None
+) -> RecordedTrace:
     """Reads a trace; the format is by default that of the file's suffix.
 
-    With `model` only the requests for that model are kept. Raises ScenarioError, which names the file, the line and what was expected.
+    With `model` only the requests for that model are kept. `column` is that of the instants; by default it is known by its name. Raises ScenarioError, which names the file, the line and what was expected.
     """
     kind = _FORMATS.get(file.suffix.lower()) if given == "auto" else given
     if kind is None:
@@ -49,10 +66,12 @@ def read_trace(file: pathlib.Path, given: Format = "auto", *, model: str = "", b
             f"load.replay.trace: the suffix of {file} does not say its format: use one of {suffixes}, or give load.replay.format; "
             "perf_analyzer's file of intervals has format: request_intervals"
         )
+    if column is not None and kind in ("request_intervals", "fixed_schedule"):
+        raise ScenarioError(f"load.replay.columns: the format {kind} has columns of its own: remove columns, or correct load.replay.format")
     read: dict[Format, Callable[[pathlib.Path, MemoryBudget], TraceBuilder]] = {
-        "csv": _read_csv,
-        "jsonl": _read_json_lines,
-        "parquet": _read_parquet,
+        "csv": functools.partial(_read_csv, column=column),
+        "jsonl": functools.partial(_read_json_lines, column=column),
+        "parquet": functools.partial(_read_parquet, column=column),
         "request_intervals": _read_intervals,
         "fixed_schedule": _read_fixed_schedule,
     }
@@ -87,16 +106,22 @@ def _check_models(trace: RecordedTrace, file: pathlib.Path, model: str) -> None:
         )
 
 
-def _read_csv(file: pathlib.Path, budget: MemoryBudget) -> TraceBuilder:
+def _read_csv(file: pathlib.Path, budget: MemoryBudget, column: TimeColumn | None) -> TraceBuilder:
     with _open(file, budget) as opened:
         rows = csv.reader(bounded_lines(opened), strict=True)
         try:
             names = [name.strip() for name in next(rows, [])]
-            return _build(file, ((rows.line_num, dict(zip(names, map(_unguarded, row), strict=True))) for row in rows if row), names)
+            return _build(file, ((rows.line_num, _csv_row(names, row)) for row in rows if row), column, names)
         except UnicodeDecodeError:
             raise
         except (csv.Error, ValueError) as error:
             raise ScenarioError(f"load.replay.trace: {file}:{rows.line_num}: the row does not fit the header: {error}") from None
+
+
+def _csv_row(names: Sequence[str], row: Sequence[str]) -> Row:
+    if len(row) != len(names):
+        raise ValueError(f"it has {len(row):,} value{'s' * (len(row) != 1)}, and the header has {len(names):,} names")
+    return dict(zip(names, map(_unguarded, row), strict=True))
 
 
 def guarded_cell(text: str) -> str:
@@ -108,9 +133,9 @@ def _unguarded(cell: str) -> str:
     return cell[1:] if cell.startswith("'") and cell[1:].startswith(_GUARDED) else cell
 
 
-def _read_json_lines(file: pathlib.Path, budget: MemoryBudget) -> TraceBuilder:
+def _read_json_lines(file: pathlib.Path, budget: MemoryBudget, column: TimeColumn | None) -> TraceBuilder:
     with _open(file, budget) as opened:
-        return _build(file, _json_rows(file, bounded_lines(opened, _LONGEST_LINE_BYTES)))
+        return _build(file, _json_rows(file, bounded_lines(opened, _LONGEST_LINE_BYTES)), column)
 
 
 def _json_rows(file: pathlib.Path, lines: Iterable[str]) -> Iterator[tuple[int, Row]]:
@@ -126,7 +151,7 @@ def _json_rows(file: pathlib.Path, lines: Iterable[str]) -> Iterator[tuple[int, 
         yield number, row
 
 
-def _read_parquet(file: pathlib.Path, budget: MemoryBudget) -> TraceBuilder:
+def _read_parquet(file: pathlib.Path, budget: MemoryBudget, column: TimeColumn | None) -> TraceBuilder:
     try:
         import pyarrow as pa
     except ImportError:
@@ -135,13 +160,14 @@ def _read_parquet(file: pathlib.Path, budget: MemoryBudget) -> TraceBuilder:
         ) from None
     with _open(file, budget) as opened:
         try:
-            names, batches = open_parquet(opened, (*COLUMNS, *_SCALES_NS, "timestamp", "request"))
-            return _build(file, _parquet_rows(batches, budget), names)
+            own = () if column is None else (column.name,)
+            names, batches = open_parquet(opened, (*COLUMNS, *_KNOWN_COLUMNS, "request", *own))
+            return _build(file, _parquet_rows(batches, budget, own), column, names)
         except (pa.ArrowException, OSError, MemoryError) as error:
             raise ScenarioError(f"load.replay.trace: {file} cannot be read as Parquet: {(str(error).splitlines() or [''])[0]}") from None
 
 
-def _parquet_rows(batches: Iterable[Any], budget: MemoryBudget) -> Iterator[tuple[int, Row]]:
+def _parquet_rows(batches: Iterable[Any], budget: MemoryBudget, instants: Sequence[str]) -> Iterator[tuple[int, Row]]:
     """The rows; memory is reserved for them, and for each new text, as they come."""
     import pyarrow as pa
 
@@ -151,7 +177,7 @@ def _parquet_rows(batches: Iterable[Any], budget: MemoryBudget) -> Iterator[tupl
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             if pa.types.is_timestamp(column.type):
                 column = column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64())  # noqa: PLW2901 - the same column, as numbers
-                columns["timestamp_ns"] = column.to_pylist()
+                columns["timestamp_ns" if name not in instants else name] = column.to_pylist()
             elif pa.types.is_dictionary(column.type):
                 values = column.dictionary.to_pylist()
                 new_bytes += sum(len(text) for text in values if text is not None and text not in texts)
@@ -165,38 +191,47 @@ def _parquet_rows(batches: Iterable[Any], budget: MemoryBudget) -> Iterator[tupl
             yield number, dict(zip(columns, values, strict=True))
 
 
-def _build(file: pathlib.Path, rows: Iterable[tuple[int, Row]], names: Iterable[str] | None = None) -> TraceBuilder:
+def _build(
+    file: pathlib.Path, rows: Iterable[tuple[int, Row]], column: TimeColumn | None, names: Iterable[str] | None = None
+) -> TraceBuilder:
     """The rows as a trace; `names` are those of the columns, where the file has a header."""
-    builder, scale_of = TraceBuilder(), _SCALES_NS
-    time_name = None if names is None else _time_column(file, names)
-    texts: list[tuple[str, str, Content]] = []
+    builder = TraceBuilder()
+    time = None if names is None else _time_column(file, names, column)
+    texts: list[tuple[int, str, str, Content]] = []
     for number, row in rows:
         try:
-            name = time_name or _time_column(file, row)
-            if name == "timestamp" and "timestamp_ns" in row:
-                name = "timestamp_ns"
-            time_name, given = name, row.get(name)
+            time = time or _time_column(file, row, column)
+            if time.name == "timestamp" and "timestamp_ns" in row:  # of Parquet, whose type of instants says its unit
+                time = TimeColumn("timestamp_ns", "ns")
+            given = row.get(time.name)
             model, content = _optional_text(row, "model"), _content(row)
-            if name == "timestamp":
-                texts.append((_iso_text(given), model, content))
+            if time.unit == "iso" and (column is None or isinstance(given, str)):
+                texts.append((number, _iso_text(time.name, given), model, content))
             else:
-                builder.add(_time_ns(given, scale_of[name]), model, content)
+                builder.add(_time_ns(given, _SCALES_NS[time.unit]), model, content)
         except (ValueError, OverflowError, TypeError) as error:
             raise ScenarioError(f"load.replay.trace: {file}:{number}: {error}") from None
     if texts:
-        for (_, model, content), time_ns in zip(texts, _parse_iso(file, [text for text, _, _ in texts]), strict=True):
+        for (_, _, model, content), time_ns in zip(texts, _parse_iso(file, texts), strict=True):
             builder.add(time_ns, model, content)
     return builder
 
 
-def _time_column(file: pathlib.Path, names: Iterable[str]) -> str:
-    found = [name for name in names if name in _SCALES_NS or name == "timestamp"]
+def _time_column(file: pathlib.Path, names: Iterable[str], given: TimeColumn | None) -> TimeColumn:
+    names = list(names)
+    shown = ", ".join(repr(name[:40]) for name in names[:_MOST_SHOWN]) + (", …" if len(names) > _MOST_SHOWN else "")
+    if given is not None:
+        if given.name not in names:
+            raise ScenarioError(f"load.replay.columns.time: {file} has no column {given.name!r}; it has {shown or 'none'}")
+        return given
+    found = [name for name in names if name in _KNOWN_COLUMNS]
     if len(found) != 1:
-        columns = ", ".join((*_SCALES_NS, "timestamp"))
         raise ScenarioError(
-            f"load.replay.trace: {file}: expected one column with the instants, one of {columns} (ISO 8601), found {' and '.join(found) or 'none'}"
+            f"load.replay.trace: {file}: expected one column with the instants, one of {', '.join(_KNOWN_COLUMNS)} (ISO 8601), found "
+            f"{' and '.join(found) or 'none'} among {shown or 'no columns'}: name the one that has them, such as "
+            "load.replay.columns: {time: NAME, unit: s}"
         )
-    return found[0]
+    return TimeColumn(found[0], _KNOWN_COLUMNS[found[0]])
 
 
 def _time_ns(value: object, scale_ns: int) -> int:
@@ -212,23 +247,39 @@ def _time_ns(value: object, scale_ns: int) -> int:
     return value * scale_ns if isinstance(value, int) else round(value * scale_ns)
 
 
-def _iso_text(value: object) -> str:
+def _iso_text(name: str, value: object) -> str:
+    """A date and time in ISO 8601, whose decimals may follow a comma there, and whose zone some write in words."""
     if not isinstance(value, str) or value.strip().replace(".", "", 1).isdecimal():
         raise ValueError(
-            f"timestamp: expected a date and time such as 2026-01-31T12:00:00.250Z, found {value!r}; name a column of numbers by its unit: "
-            f"{', '.join(_SCALES_NS)}"
+            f"{name}: expected {_ISO}, found {value!r:.60}; of numbers give the unit, such as load.replay.columns: {{time: {name}, unit: ms}}"
         )
-    return value
+    return _ZONE.sub("Z", value.strip()).replace(",", ".")
 
 
-def _parse_iso(file: pathlib.Path, texts: list[str]) -> Iterable[int]:
+def _parse_iso(file: pathlib.Path, texts: Sequence[tuple[int, str, str, Content]]) -> Iterable[int]:
     import pandas as pd  # takes a while to import, and only these traces need it
 
+    def parsed(some: list[str]) -> list[int]:
+        times_ns: list[int] = pd.DatetimeIndex(pd.to_datetime(some, utc=True, format="ISO8601")).as_unit("ns").asi8.tolist()
+        return times_ns
+
+    def is_valid(low: int, high: int) -> bool:
+        try:
+            parsed([text for _, text, *_ in texts[low:high]])
+        except (ValueError, OverflowError):
+            return False
+        return True
+
     try:
-        times_ns: list[int] = pd.DatetimeIndex(pd.to_datetime(texts, utc=True, format="ISO8601")).as_unit("ns").asi8.tolist()
-    except (ValueError, OverflowError) as error:
-        raise ScenarioError(f"load.replay.trace: {file}: timestamp: {error}") from None
-    return times_ns
+        return parsed([text for _, text, *_ in texts])
+    except (ValueError, OverflowError):
+        low, high = 0, len(texts)
+        while high - low > 1:  # the first that cannot be read lies between them
+            middle = (low + high) // 2
+            low, high = (middle, high) if is_valid(low, middle) else (low, middle)
+        number, text, *_ = texts[low]
+        leap = "; a leap second counts as the one before" if ":60" in text else ""
+        raise ScenarioError(f"load.replay.trace: {file}:{number}: expected {_ISO}, found {text[:40]!r}{leap}") from None
 
 
 def _content(row: Row) -> Content:

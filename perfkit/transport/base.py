@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from perfkit.stats.buckets import BucketCounts
+    from perfkit.target.address import Address
 
 _MAX_LISTED_TIMES = 4096
 # statuses of an error that the same request may not meet again: of the server or of a proxy, not of the request
@@ -38,13 +39,18 @@ class Outcome(enum.Enum):
     __hash__ = object.__hash__  # members are compared by identity; Enum's own hash runs Python code for each lookup
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class Prepared:
     """A request as bytes, including the tensors, in the order in which the buffers are sent."""
 
     buffers: Sequence[bytes]
     headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Headers besides those in the buffers, for engines that make the head themselves."""
+
+    def become(self, other: "Prepared") -> None:
+        """Takes the contents of another one: wherever this one is held, the next request is that one."""
+        for field in dataclasses.fields(other):
+            setattr(self, field.name, getattr(other, field.name))
 
     def with_header(self, name: str, value: str) -> "Prepared":
         """The same request with one more header outside the buffers."""
@@ -202,6 +208,9 @@ class Transport(Sender, Protocol):
         From `SEEN_BYTES` on it may end anywhere.
         """
 
+    def renew(self, address: "Address") -> None:
+        """Prepares calls from now on with the headers of this address, which is otherwise the same."""
+
     async def ask(self, question: Callable[[Any], Awaitable[_T]]) -> _T:
         """What `question` returns for the transport to one address; if it raises TargetError there, the next address is asked."""
 
@@ -214,6 +223,12 @@ class Transport(Sender, Protocol):
 
 class OneAddress:
     """The part of a `Transport` to one address that answers for its only address."""
+
+    address: "Address"
+
+    def renew(self, address: "Address") -> None:
+        """See `Transport`."""
+        self.address = address
 
     @property
     def queued(self) -> int:

@@ -7,6 +7,10 @@ part of an answer. The outcome of a request whose answer exceeds a limit is `bro
 import dataclasses
 from typing import Literal, TypeAlias
 
+from perfkit.errors import ProtocolError
+from perfkit.protocol.compression import BodyTooLargeError, decompress
+from perfkit.protocol.decoded_size import OWN_LIMIT
+
 MAX_HEAD_BYTES = 1 << 16
 """The largest head of an HTTP/1.1 answer, interim answers (1xx) included; Node.js has 16 KiB, curl 300 KiB."""
 MAX_HEADERS = 1000
@@ -24,30 +28,47 @@ class AnswerLimit:
     """The length from which an answer's body or message is refused, at least `MIN_LIMIT_BYTES`; also for the decompressed one."""
 
     max_bytes: int
-    key: str = "target.max_answer"
-    """The scenario's key for it; empty if it is fixed."""
+    is_fixed: bool = False
+    """Whether no key of the scenario sets it."""
 
-    def too_long(self) -> str:
-        """The error message for an answer beyond the limit."""
-        return f"the answer is longer than {self.max_bytes:,} B{self._hint()}"
+    def too_long(self, what: str = "the answer") -> str:
+        """The error message for an answer, or a part of it, beyond the limit."""
+        return f"{what} is longer than {self.max_bytes:,} B{self._hint()}"
 
     def announced_too_long(self, announced_bytes: int) -> str:
         """The error message for an answer that announces a length beyond the limit."""
         return f"the answer announces {announced_bytes:,} B, more than {self.max_bytes:,} B{self._hint()}"
 
     def _hint(self) -> str:
-        return f": {self.key} sets this limit" if self.key else ""
+        return "" if self.is_fixed else f": {OWN_LIMIT}"
 
 
-FIRST_ANSWER_LIMIT = AnswerLimit(1 << 25)
+def is_own_limit(error: str) -> bool:
+    """Whether a request failed only because perfkit refused the size of its answer, by the error's text."""
+    return error.endswith(OWN_LIMIT)
+
+
+def inflate(body: bytes, encoding: str, limit_bytes: int) -> bytes:
+    """An answer, decompressed to at most the limit that `target.max_answer` sets; raises ProtocolError."""
+    try:
+        return decompress(body, encoding, limit_bytes)
+    except BodyTooLargeError:
+        raise ProtocolError(AnswerLimit(limit_bytes).too_long("the decompressed answer")) from None
+
+
+FIRST_ANSWER_LIMIT = AnswerLimit(1 << 28)
 """Of the answer to the probe request, and the largest one without `target.max_answer`."""
-STATISTICS_LIMIT = AnswerLimit(1 << 20, key="")
-METRICS_LIMIT = AnswerLimit(1 << 24, key="")
+STATISTICS_LIMIT = AnswerLimit(1 << 20, is_fixed=True)
+METRICS_LIMIT = AnswerLimit(1 << 24, is_fixed=True)
+_ANSWERS_BYTES = 1 << 30
 
 
-def limit_for_load(known_bytes: int) -> AnswerLimit:
-    """The limit under load, where the first answer, for example, had `known_bytes`: four times as much, and 1 MiB."""
-    return min(AnswerLimit(4 * known_bytes + MIN_LIMIT_BYTES), FIRST_ANSWER_LIMIT, key=lambda limit: limit.max_bytes)
+def limit_for_load(known_bytes: int, in_flight: int) -> AnswerLimit:
+    """The limit under load, where the first answer, for example, had `known_bytes`.
+
+    A request's share of 1 GiB for all in flight, so that answers may grow, but never less than four times the known size and 1 MiB.
+    """
+    return AnswerLimit(min(max(4 * known_bytes + MIN_LIMIT_BYTES, _ANSWERS_BYTES // in_flight), FIRST_ANSWER_LIMIT.max_bytes))
 
 
 Compression: TypeAlias = Literal["none", "gzip", "deflate"]

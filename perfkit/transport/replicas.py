@@ -43,7 +43,7 @@ class Balancer:
         return self._last
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class PreparedForEach(Prepared):
     """A request as prepared for each URL, whose heads differ."""
 
@@ -133,6 +133,13 @@ class ReplicaTransport:
             first = first or opened[0]
         if first is not None:
             raise first
+
+    def renew(self, address: Address) -> None:
+        self._urls = [dataclasses.replace(one, replicas=()) for one in (address, *address.replicas)]
+        for transport, url in zip(self._by_url, self._urls, strict=True):
+            transport.renew(url)
+        for replica in self._replicas:
+            replica.transport.renew(self._urls[replica.url])
 
     def prepare(self, call: Any) -> Prepared:
         return PreparedForEach((), by_url=[transport.prepare(call) for transport in self._by_url])

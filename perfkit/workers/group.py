@@ -9,8 +9,9 @@ from perfkit.clock import Clock
 from perfkit.errors import MeasurementError, PerfkitError, TargetError
 from perfkit.load.loop import StopCause, run_with_side_tasks
 from perfkit.recorder.recent import LiveFigures
+from perfkit.target.address import Address
 from perfkit.units import NS_PER_S
-from perfkit.workers.messages import Begin, Crashed, PartLost, Piece, Ready, Replied, StopOrder
+from perfkit.workers.messages import Begin, Crashed, PartLost, Piece, Ready, RenewedAddresses, Replied, StopOrder
 from perfkit.workers.point_recording import PointRecording, PointSum, after_known_part, merge_points
 
 # how far ahead the common start lies: time for every worker to receive it
@@ -130,6 +131,11 @@ class WorkerGroup:
         self._changed.set()
         for worker in self._workers:
             worker.link.send(self._stopped)
+
+    def renew(self, addresses: Sequence[Address]) -> None:
+        """Has every worker send its workloads' requests with the headers of these addresses."""
+        for worker in self._workers:
+            worker.link.send(RenewedAddresses(tuple(addresses)))
 
     def kill(self) -> None:
         """Ends all workers at once."""

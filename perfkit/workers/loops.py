@@ -33,7 +33,7 @@ class ReplayedRequests(Sequence[_T]):
     """A sequence that stores each distinct item once: its i-th item is `items[indices[i]]`."""
 
     def __init__(self, items: Sequence[_T], indices: Indices) -> None:
-        self._items = items
+        self.items = items
         self._indices: list[int] = indices.tolist()
 
     def __len__(self) -> int:
@@ -45,8 +45,8 @@ class ReplayedRequests(Sequence[_T]):
     def __getitem__(self, place: slice) -> Sequence[_T]: ...
     def __getitem__(self, place: int | slice) -> _T | Sequence[_T]:
         if isinstance(place, slice):
-            return [self._items[index] for index in self._indices[place]]
-        return self._items[self._indices[place]]
+            return [self.items[index] for index in self._indices[place]]
+        return self.items[self._indices[place]]
 
 
 def prepare_requests(spec: WorkloadSpec, client: Client, worker: int, workers: int) -> Sequence[Prepared] | SequenceRequests:

@@ -1,6 +1,6 @@
 """Messages between perfkit and its worker processes.
 
-To the worker, for each load point: a `WorkerSpec`, then `Begin`, and `StopOrder` if the point is ended early. From the worker: `Ready`; once a second
+To the worker, for each load point: a `WorkerSpec`, then `Begin`, `RenewedAddresses` when secrets have changed, and `StopOrder` if the point is ended early. From the worker: `Ready`; once a second
 `Progress`, a `Piece` of its recording and, for a live view, `LiveFigures`; in a cold start a `Replied` for each request; and finally the last
 piece, the PerfkitError that prevented the measurement, or `Crashed`. Workers that answer as one also send `PartLost`, and `StopOrder`
 when one of them has stopped for a reason that holds for all.
@@ -37,6 +37,13 @@ class StopOrder:
     reason: str
     cause: StopCause
     drain: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RenewedAddresses:
+    """To the worker: the addresses of its workloads, in their order, with other headers than before."""
+
+    addresses: tuple[Address, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

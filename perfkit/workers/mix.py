@@ -41,7 +41,7 @@ def choices_of_worker(choices: Sequence[Choice], workers: int) -> list[Choice]:
     return [choice for choice in choices for _ in range(workers)]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class RoutedRequest(Prepared):
     """A request prepared by one of several transports, and that transport."""
 

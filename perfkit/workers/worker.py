@@ -15,6 +15,7 @@ from perfkit.load.loop import Ending, Loop, LoopGroup, Phases, StopCause, Stoppa
 from perfkit.load.open_loop import make_pacer
 from perfkit.load.sequence_requests import SequenceRequests
 from perfkit.machine.readings import BusyMeter, BusyShares
+from perfkit.protocol.message import InferRequest
 from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.recording import Recording
@@ -27,7 +28,15 @@ from perfkit.transport.base import ConnectionCounts, Prepared, Reply, Sender, Tr
 from perfkit.transport.resolution import with_peers
 from perfkit.units import NS_PER_S
 from perfkit.workers.answer_check import AnswerCheck
-from perfkit.workers.loops import make_loop, prepare_requests, send_pieces, stop_on_errors, stop_on_overload, too_many_errors
+from perfkit.workers.loops import (
+    ReplayedRequests,
+    make_loop,
+    prepare_requests,
+    send_pieces,
+    stop_on_errors,
+    stop_on_overload,
+    too_many_errors,
+)
 from perfkit.workers.messages import Piece, WorkerSpec, WorkloadSpec
 from perfkit.workers.mix import MixedSender, MixRecorder, RoutedRequest, choices_of_worker, workload_choices
 from perfkit.workers.point_recording import PointRecording, WorkloadRecording
@@ -46,13 +55,17 @@ async def execute(
     begin_at: Callable[[], Awaitable[int]] | None = None,
     on_reply: Callable[[Reply], None] | None = None,
     on_piece: Callable[[Piece], None] | None = None,
+    renewal: "RenewedHeaders | None" = None,
 ) -> PointRecording:
-    """Connects to the targets and runs the load point; see `run_workloads`. `on_reply` gets each reply after its check."""
+    """Connects to the targets and runs the load point; see `run_workloads`.
+
+    `on_reply` gets each reply after its check. Requests have the headers of `renewal` from when they come.
+    """
     workloads = [await _prepare_workload(one, spec, clock) for one in spec.workloads]
     if on_reply is not None:
         workloads = [dataclasses.replace(one, check=functools.partial(_check_and_report, one.check, on_reply)) for one in workloads]
     try:
-        return await run_workloads(
+        sending = run_workloads(
             spec,
             workloads,
             clock=clock,
@@ -61,6 +74,7 @@ async def execute(
             begin_at=begin_at,
             on_piece=on_piece,
         )
+        return await (sending if renewal is None else run_with_side_tasks(sending, renewal.follow(workloads)))
     finally:
         for workload in workloads:
             await workload.transport.aclose()
@@ -72,7 +86,28 @@ def _check_and_report(check: Callable[[Reply], bool] | None, on_reply: Callable[
     return is_checked
 
 
-@dataclasses.dataclass(frozen=True)
+class RenewedHeaders:
+    """The newest addresses of the workloads, whose headers replace those of the prepared requests."""
+
+    def __init__(self) -> None:
+        self._addresses: tuple[Address, ...] = ()
+        self._has_come = asyncio.Event()
+
+    def come(self, addresses: tuple[Address, ...]) -> None:
+        """Takes the addresses of all workloads, in their order."""
+        self._addresses = addresses
+        self._has_come.set()
+
+    async def follow(self, workloads: "Sequence[PreparedWorkload]") -> None:
+        """Prepares the requests again each time, one by one between the requests that are due; never ends."""
+        while True:
+            await self._has_come.wait()
+            self._has_come.clear()
+            for workload, address in zip(workloads, self._addresses, strict=True):
+                await workload.renew(address)
+
+
+@dataclasses.dataclass
 class PreparedWorkload:
     """One workload of a load point as a worker sends it: its connections and prepared requests; `check` is that of `Recorder`."""
 
@@ -85,6 +120,8 @@ class PreparedWorkload:
     """What reads an answer, and raises ProtocolError with the message of a rejection; None where answers have no contents."""
     sampler: RequestSampler | None = None
     """What the requests are sent through if some of them are traced."""
+    prepare: Callable[[InferRequest], Prepared] | None = None
+    """What prepared the requests; None where their headers never change."""
 
     @property
     def sender(self) -> Sender:
@@ -101,6 +138,19 @@ class PreparedWorkload:
         """The requests of a workload without sequences."""
         assert not isinstance(self.requests, SequenceRequests)
         return self.requests
+
+    async def renew(self, address: Address) -> None:
+        """Has all requests from now on carry the headers of the address; those that are due in between are sent."""
+        self.address = dataclasses.replace(address, secrets=self.address.secrets | address.secrets)
+        self.transport.renew(self.address)
+        if isinstance(self.requests, SequenceRequests):
+            self.requests.forget()
+            return
+        assert self.prepare is not None
+        distinct = self.requests.items if isinstance(self.requests, ReplayedRequests) else self.requests
+        for request, prepared in zip(self.spec.requests, distinct, strict=True):
+            prepared.become(self.prepare(request))
+            await asyncio.sleep(0)
 
     def failure(self, reply: Reply) -> str:
         """The message of a failed reply, without secrets of the target."""
@@ -119,7 +169,7 @@ async def _prepare_workload(spec: WorkloadSpec, point: WorkerSpec, clock: Clock)
     )
     requests = prepare_requests(spec, client, point.worker, point.workers)
     sampler = RequestSampler(client.transport, spec.sampling) if spec.sampling else None
-    return PreparedWorkload(spec, client.transport, requests, spec.address, check, client.decode, sampler)
+    return PreparedWorkload(spec, client.transport, requests, spec.address, check, client.decode, sampler, client.prepare)
 
 
 async def run_workloads(

@@ -17,9 +17,9 @@ from perfkit.machine.cpus import pinned, take_short_slices
 from perfkit.process.messages import claim_stdout, message_bytes, opened_stdin, read_message
 from perfkit.transport.base import Reply
 from perfkit.units import NS_PER_S
-from perfkit.workers.messages import Begin, Crashed, Piece, Progress, Ready, Replied, StopOrder, WorkerSpec
+from perfkit.workers.messages import Begin, Crashed, Piece, Progress, Ready, RenewedAddresses, Replied, StopOrder, WorkerSpec
 from perfkit.workers.reply_file import ReplyFile
-from perfkit.workers.worker import execute
+from perfkit.workers.worker import RenewedHeaders, execute
 
 
 class Worker:
@@ -30,6 +30,7 @@ class Worker:
         self._begin: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._loop: Stoppable | None = None
         self._stop: StopOrder | None = None
+        self._renewal = RenewedHeaders()
 
     async def serve(self, reader: asyncio.StreamReader) -> None:
         """Follows orders until there are no more, or a load point is stopped before it has begun."""
@@ -39,9 +40,12 @@ class Worker:
                 match await read_message(reader):
                     case WorkerSpec() as spec:
                         self._begin, self._loop, self._stop = asyncio.get_running_loop().create_future(), None, None
+                        self._renewal = RenewedHeaders()
                         point = asyncio.ensure_future(self._execute(spec))
                     case Begin(at_ns):
                         self._begin.set_result(at_ns)
+                    case RenewedAddresses(addresses):
+                        self._renewal.come(addresses)
                     case StopOrder() as stop if self._begin.done():
                         self._stop = stop
                         self._pass_stop_on()
@@ -65,6 +69,7 @@ class Worker:
                 begin_at=self._begin_at,
                 on_reply=replies.take if replies is not None else self._report if spec.reports_replies else None,
                 on_piece=self._send,
+                renewal=self._renewal,
             )
             with pinned(spec.cpus), contextlib.nullcontext() if replies is None else replies:
                 recorded = await run_with_side_tasks(measuring, self._send_progress())

@@ -76,10 +76,7 @@ def test_an_answer_with_very_many_headers_is_not_decoded():
         parse_response([b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n"])
 
 
-def test_the_limit_under_load_follows_the_known_size_up_to_that_of_the_first_answer():
-    assert [limit_for_load(size).max_bytes for size in (0, 1000, 10**6, 10**9)] == [
-        1 << 20,
-        4000 + (1 << 20),
-        4 * 10**6 + (1 << 20),
-        1 << 25,
-    ]
+def test_the_limit_under_load_is_a_share_of_the_memory_for_all_and_never_below_what_is_known():
+    in_flight = (1, 4, 64, 1024, 65_536)
+    assert [limit_for_load(0, number).max_bytes for number in in_flight] == [1 << 28, 1 << 28, 1 << 24, 1 << 20, 1 << 20]
+    assert [limit_for_load(size, 1024).max_bytes for size in (1000, 10**6, 10**9)] == [4000 + (1 << 20), 4 * 10**6 + (1 << 20), 1 << 28]

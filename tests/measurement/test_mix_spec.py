@@ -10,7 +10,6 @@ from perfkit.protocol.message import InferRequest, ModelMetadata
 from perfkit.scenario.file import read_scenario
 from perfkit.scenario.workload import Check
 from perfkit.target.address import Address
-from perfkit.transport.options import AnswerLimit
 from perfkit.workers.request_sampler import TraceIds
 from perfkit.workload.expectation import Expectation
 
@@ -33,7 +32,7 @@ workloads:
 def probed(folder):
     requests = (InferRequest("m", ()),)
     expectation = Expectation.of(requests, ModelMetadata("m", (), "", (), ()), Check(), None, folder)
-    return ProbeResult("", "", requests, "", expectation, 1, "", AnswerLimit(1))
+    return ProbeResult("", "", requests, "", expectation, 1, "", 1)
 
 
 @pytest.mark.parametrize(("text", "drain_s"), [(WEIGHTED, 20), (OWN, 20), (WEIGHTED + "measure: {drain: 3s}\n", 3)])

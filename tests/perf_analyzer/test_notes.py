@@ -63,7 +63,11 @@ def test_an_error_names_the_option_that_changes_it(line, expected):
         ),
         ("-m m", "d.json: X: give workload.data, or give workload.inputs.X.shape", "d.json: X: give --input-data, or give --shape X:…"),
         ("-m m --request-intervals pyproject.toml", "load.replay.trace: the file none does not exist", "--request-intervals: the file none does not exist"),
-        ("-m m", "a larger target.max_answer allows more", "a larger target.max_answer allows more"),
+        (
+            "-m m",
+            "the answer is longer than 9 B: target.max_answer sets this limit, and the server's answers need more: raise it",
+            "the answer is longer than 9 B, a limit that only perfkit run has a key for: --print-scenario, and target.max_answer there",
+        ),
         ("-m m", "give credentials in target.headers", "give credentials in -H"),
     ],
 )  # fmt: skip

@@ -114,6 +114,16 @@ def test_an_error_burst_is_found_at_its_seconds(share, otherwise):
     assert found(open_window(200, outcome_at=failing(7, 9, share, otherwise))) == [("error_burst", 7.0, 9.0)]
 
 
+@pytest.mark.parametrize(("begin", "end"), [(1, 10), (2, 10), (4, 10), (3, 9)])
+def test_most_requests_that_fail_for_most_of_the_window_are_a_burst_from_the_second_in_which_they_begin_to(begin, end):
+    assert found(open_window(200, outcome_at=failing(begin, end, 0.9))) == [("error_burst", begin, end)]
+    assert found(closed_window(4, 10, outcome_at=failing(begin, end)), 4) == [("error_burst", begin, end)]
+
+
+def test_requests_that_fail_from_the_beginning_are_no_incident():
+    assert found(open_window(200, outcome_at=failing(0, 10))) == []
+
+
 def test_a_burst_within_two_seconds_of_the_clock_names_both():
     assert found(closed_window(4, 10, outcome_at=failing(3.5, 4.5)), 4) == [("error_burst", 3.0, 5.0)]
 

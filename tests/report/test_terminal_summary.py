@@ -7,8 +7,9 @@ from rich.text import Text
 
 from perfkit.errors import MeasurementWarning
 from perfkit.figures.resources import ServerFigures, ServerTimeFigures
+from perfkit.report.answer import _times
 from perfkit.report.live import describe_point
-from perfkit.report.table import Column, Table
+from perfkit.report.table import Column, Table, format_error_rate
 from perfkit.report.terminal import fitted_text, print_status, print_warnings
 from perfkit.report.terminal_summary import explanation_text, print_summary
 from perfkit.result.model import SloJudgement
@@ -127,6 +128,15 @@ def test_a_finished_load_point_is_described_in_one_line(synthetic):
         f"grpc, concurrency 2: {format_rate_per_s(point.throughput_per_s)}, p50 {format_duration_ns(times.p50)}, "
         f"p99 {format_duration_ns(times.p99)}, {point.error_rate:.2%} failed"
     )
+
+
+def test_the_line_of_a_load_point_and_the_headline_have_the_same_share_of_failures(synthetic):
+    (point,) = synthetic(protocols=("grpc",), concurrencies=(2,), failed=10).write().summary
+    requests = point.requests.model_copy(update={"outcomes": {**point.requests.outcomes, "invalid_output": 5}})
+    point = point.model_copy(update={"requests": requests, "checked": 20, "wrong_answer_rate": 0.25})
+    assert f"{point.failed_share.estimate:.2%} failed" in describe_point(point)
+    assert f", {format_error_rate(point.failed_share.estimate)} of the requests failed (" in _times(point)
+    assert point.failed_share.estimate > 0.25 > point.error_rate
 
 
 def test_warnings_of_one_kind_are_one_line_with_their_load_points_and_the_remedy(synthetic, capsys):

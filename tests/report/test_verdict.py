@@ -1,10 +1,12 @@
 """A verdict as JUnit XML, GitHub annotations and Markdown."""
 
+import argparse
 import re
 from xml.etree import ElementTree
 
 import pytest
 
+from perfkit.cli.gate_ending import write_verdict_outputs
 from perfkit.errors import UsageError
 from perfkit.gate.verdict import Comparison, GateFailure, NextStep, Verdict
 from perfkit.report.ci import append_summary, render_annotations, render_junit
@@ -240,6 +242,16 @@ def test_the_job_summary_is_appended(tmp_path):
     assert path.read_text() == "before\n## ours\n"
     with pytest.raises(UsageError, match="GITHUB_STEP_SUMMARY"):
         append_summary(tmp_path / "no" / "where", "x")
+
+
+@pytest.mark.parametrize("place", ["no/where", ".", "\0"])
+def test_a_job_summary_that_cannot_be_written_is_told_of_and_changes_nothing(tmp_path, monkeypatch, capsys, place):
+    monkeypatch.setattr("os.environ", {"GITHUB_STEP_SUMMARY": str(tmp_path / place)})
+    options = argparse.Namespace(junit=None, markdown=None, html=None, github="on", format="text")
+    write_verdict_outputs(verdict("regressed", comparison()), options)
+    said = capsys.readouterr()
+    assert said.out.startswith("::error title=regressed")
+    assert said.err.startswith("perfkit: $GITHUB_STEP_SUMMARY ")
 
 
 def test_the_terminal_shows_notes_and_the_outcome_before_metrics_and_control(capsys, monkeypatch):

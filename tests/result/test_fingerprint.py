@@ -66,6 +66,7 @@ MUTATIONS = [
 MAY_DIFFER = [
     ("scenario.target.url", "http://10.0.0.7:9000"),
     ("scenario.target.headers", {"authorization": "<redacted>"}),
+    ("scenario.target.secrets", {"TOKEN": {"file": "token", "every": "1m"}}),
     ("scenario.workload.seed", 7),
     ("scenario.measure.repetitions", 10),
     ("scenario.measure.until_decided", True),

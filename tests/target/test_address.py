@@ -3,12 +3,14 @@
 import dataclasses
 import json
 import pathlib
+import socket
 import urllib.parse
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfkit.machine import own_addresses
 from perfkit.target.address import Address, Tls, redacted_url, split_credentials
 
 ADDRESS = Address("http", "h", 1, secrets=frozenset({"Bearer s3cr3t-value", "s3cr3t-value", "another-secret", "ab"}))
@@ -142,9 +144,28 @@ def test_the_repr_of_an_address_omits_headers_and_secrets():
         ("http://127.0.0.1.example.com", "network"),
         ("grpc://[::ffff:10.0.0.7]:8001", "network"),
         ("grpc://triton:8001", "network"),
+        ("http://0.0.0.0:8000", "loopback"),
+        ("http://mybox:8000", "loopback"),
+        ("grpc://two-addresses-here:8001", "loopback"),
+        ("grpc://here-and-elsewhere:8001", "network"),
     ],
 )
-def test_a_target_is_local_if_its_address_is_a_loopback_address_or_a_unix_socket(url, network_path):
+def test_a_target_is_local_if_its_addresses_are_this_machines_or_it_is_a_unix_socket(url, network_path, monkeypatch):
+    names = {
+        "mybox": ["127.0.1.1"],
+        "two-addresses-here": ["127.0.0.1", "::1"],
+        "here-and-elsewhere": ["127.0.0.1", "10.0.0.7"],
+        "triton": ["10.0.0.7"],
+    }
+    numeric = socket.getaddrinfo
+
+    def resolve(host, port, **options):
+        if host not in names and not host.strip("[]:.f0123456789") == "":
+            raise socket.gaierror
+        return [entry for text in names.get(host, [host]) for entry in numeric(text, port, **options)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    own_addresses._resolves_here.cache_clear()
     address = Address.parse(url)
     assert address.network_path == network_path
     assert address.is_local is (network_path != "network")

@@ -11,6 +11,7 @@ from perfkit.text import (
     file_name,
     markdown,
     one_line,
+    page_words,
     safe_lines,
     safe_stream,
     styled_lines,
@@ -141,3 +142,17 @@ def test_json_is_read_back_as_it_was_written():
     safe_stream(stream).write(json.dumps(document, indent=1))
     assert json.loads(stream.getvalue()) == document
     assert "\x7f" not in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ("<html><head><title>413</title></head><body><h1>413 Request\nEntity Too Large</h1><hr>nginx</body></html>", "413 413 Request Entity Too Large nginx"),
+        ("<!DOCTYPE html><script>if (a < b) x()</script><style>p {}</style><p>Too&nbsp;large &amp; more<!-- a > b --></p>", "Too large & more"),
+        ("<Error><Code>EntityTooLarge</Code></Error>", "EntityTooLarge"),
+        ("shape <1, 2> expected", "shape <1, 2> expected"),
+        ("<>", "<>"),
+    ],
+)  # fmt: skip
+def test_a_page_is_cut_to_its_words(page, words):
+    assert page_words(page) == words

@@ -5,6 +5,7 @@ import io
 import json
 import pathlib
 import tempfile
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from perfkit.errors import ScenarioError
 from perfkit.machine.limits import MemoryBudget
-from perfkit.trace.reader import read_trace
+from perfkit.trace.reader import TimeColumn, read_trace
 from perfkit.trace.writer import TraceRow, TraceWriter
 
 S = 1_000_000_000
@@ -48,6 +49,50 @@ def test_instants_count_from_the_first_request_in_any_unit(read, name, column, v
     assert trace.instants_ns.tolist() == [0, S // 4, 2 * S]
     assert trace.period_ns == 3 * S  # a mean gap after the last one
     assert not trace.has_contents
+
+
+PUBLISHED: dict[str, tuple[str, str, str, list[Any], TimeColumn]] = {
+    "Azure LLM 2023": ("t.csv", "TIMESTAMP,ContextTokens,GeneratedTokens", "{},374,44", ["2023-11-16 18:15:46.6805900", "2023-11-16 18:15:46.9305900", "2023-11-16 18:15:48.6805900"], TimeColumn("TIMESTAMP", "iso")),
+    "Azure Functions 2021": ("t.csv", "app,func,end_timestamp,duration", "a,f,{},0.07", [0.5, 0.75, 2.5], TimeColumn("end_timestamp", "s")),
+    "BurstGPT": ("t.csv", "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type", "{},ChatGPT,472,18,490,Conversation log", [5, 5.25, 7], TimeColumn("Timestamp", "s")),
+    "Mooncake": ("t.jsonl", "", '{{"timestamp": {}, "input_length": 6758, "output_length": 500, "hash_ids": [0, 1]}}', [27482, 27732, 29482], TimeColumn("timestamp", "ms")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_public_traces_are_read_as_they_are_published_by_naming_their_column(read, name):
+    file, header, row, values, column = PUBLISHED[name]
+    text = "\n".join(filter(None, (header, *(row.format(value) for value in values))))
+    assert read(file, text, column=column).instants_ns.tolist() == [0, S // 4, 2 * S]
+
+
+def test_a_named_column_of_a_parquet_file_has_its_types_unit_or_the_given_one(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    instants = pa.array([1_000_000, 1_250_000, 3_000_000], pa.timestamp("us"))
+    parquet.write_table(pa.table({"when": instants, "at": [1000, 1250, 3000]}), tmp_path / "t.parquet")
+    for column in (TimeColumn("when", "iso"), TimeColumn("at", "ms")):
+        assert read_trace(tmp_path / "t.parquet", column=column).instants_ns.tolist() == [0, S // 4, 2 * S]
+
+
+@pytest.mark.parametrize(
+    "spelling", ["2026-01-31T12:00:00,25Z", "2026-01-31 12:00:00.250 UTC", "2026-01-31T12:00:00.25GMT", "2026-01-31 13:00:00,250+01:00"]
+)
+def test_decimal_commas_and_zones_in_words_are_read(read, spelling):
+    trace = read("t.jsonl", "\n".join(json.dumps({"timestamp": text}) for text in ("2026-01-31T12:00:00Z", spelling)))
+    assert trace.instants_ns.tolist() == [0, S // 4]
+
+
+@pytest.mark.parametrize("text", ["31/01/2026 12:00", "2026-12-31T23:59:60Z", "noon", "2026-02-30T12:00:00Z"])
+@pytest.mark.parametrize("place", [0, 3, 6])
+def test_a_date_that_cannot_be_read_is_named_with_its_line_and_no_word_of_a_library(read, text, place):
+    texts = ["2026-01-31T12:00:00Z"] * 7
+    texts[place] = text
+    with pytest.raises(ScenarioError) as caught:
+        read("t.csv", "timestamp\n" + "\n".join(texts))
+    leap = "; a leap second counts as the one before" if ":60" in text else ""
+    assert str(caught.value).endswith(f"t.csv:{place + 2}: expected a date and time such as 2026-01-31T12:00:00.250Z, found {text!r}{leap}")
 
 
 def test_a_parquet_file_gives_the_same_as_a_csv_file(read, tmp_path):
@@ -121,12 +166,14 @@ def test_the_fixed_schedule_of_perf_analyzers_documentation_gives_its_instants(r
         ("t.csv", "", "expected one column with the instants, one of timestamp_ns, timestamp_us, timestamp_ms, timestamp_s, timestamp"),
         ("t.csv", "timestamp_ns\n", "contains no requests"),
         ("t.csv", "timestamp_ns,timestamp_s\n1,1\n", "found timestamp_ns and timestamp_s"),
-        ("t.csv", "timestamp_ns,model\n1,a\n2\n", "t.csv:3: the row does not fit the header"),
+        ("t.csv", "timestamp_ns,model\n1,a\n2\n", "t.csv:3: the row does not fit the header: it has 1 value, and the header has 2 names$"),
+        ("t.csv", "TIMESTAMP,Tokens\n1,2\n", r"found none among 'TIMESTAMP', 'Tokens': name the one that has them, such as load.replay.columns: {time: NAME, unit: s}"),
+        ("t.jsonl", '{"timestamp": 5}', r"of numbers give the unit, such as load.replay.columns: {time: timestamp, unit: ms}"),
         ("t.csv", "timestamp_ns\nnan\n", "t.csv:2: expected a number as the request's instant, found 'nan'"),
         ("t.csv", "timestamp_ns\n99999999999999999999\n", "t.csv:2: "),
         ("t.csv", "timestamp_s\n0\n2e9\n", "spans more than 30 years"),
-        ("t.csv", "timestamp\n5\n", "name a column of numbers by its unit"),
-        ("t.csv", "timestamp\nyesterday\n", "timestamp: "),
+        ("t.csv", "timestamp\n5\n", "of numbers give the unit"),
+        ("t.csv", "timestamp\nyesterday\n", "t.csv:2: expected a date and time"),
         ("t.csv", b"timestamp_ns\n\xff\n", "cannot be read"),
         ("t.jsonl", '{"timestamp_ns": 1}\n{', "t.jsonl:2: not JSON"),
         ("t.jsonl", "[1]\n", "t.jsonl:1: expected an object"),

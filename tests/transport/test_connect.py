@@ -193,6 +193,23 @@ def test_a_unix_socket_is_reached(run, engine, infer_request, tmp_path):
         assert seen[0].authority == "localhost"
 
 
+def test_a_request_that_was_prepared_takes_the_headers_of_a_renewed_address(engine, infer_request):
+    async def main():
+        seen: list[Seen] = []
+        async with serving(engine, seen) as address:
+            old, new = (dataclasses.replace(address, headers={"authorization": token}) for token in ("old", "new and longer"))
+            transport = client_of(ENGINES[engine], old, TransportOptions(max_connections=1, timeout_ns=30_000_000_000), time.monotonic_ns)
+            prepared = transport.prepare(infer_request)
+            for each in (old, new):
+                transport.transport.renew(each)
+                prepared.become(transport.prepare(infer_request))
+                assert (await transport.transport.send(prepared)).outcome is Outcome.OK
+            await transport.aclose()
+            return [{name.lower(): value for name, value in one.headers.items()}["authorization"] for one in seen]
+
+    assert asyncio.run(main()) == ["old", "new and longer"]
+
+
 def test_a_base_path_precedes_the_protocol_path(engine, infer_request):
     async def main():
         seen: list[Seen] = []

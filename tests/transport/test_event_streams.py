@@ -15,7 +15,7 @@ from perfkit.protocol.generate import EventSplitter, decode_event, encode_genera
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.transport.base import Outcome
-from perfkit.transport.options import StreamOptions, TransportOptions
+from perfkit.transport.options import AnswerLimit, StreamOptions, TransportOptions
 from tests.transport import servers
 from tests.transport.clients import make_open_client
 
@@ -52,7 +52,7 @@ def exchange(request):
         async def main():
             seen: list[bytes] = []
             async with servers.scripted_server(servers.answering(*answers, seen=seen)) as address:
-                options = TransportOptions(engine=request.param, timeout_ns=timeout_ns, stream=stream)
+                options = TransportOptions(engine=request.param, timeout_ns=timeout_ns, stream=stream, answer_limit=AnswerLimit(1 << 20))
                 transport = make_open_client(address, options, MonotonicClock())
                 try:
                     return [await transport.send(transport.prepare(REQUEST)) for _ in answers], seen, transport
@@ -187,9 +187,9 @@ def test_what_is_not_a_whole_stream_of_events_is_broken(exchange, pieces):
 
 def test_a_long_stream_is_no_long_answer_but_a_long_event_is(exchange):
     long = event({"OUT": "x" * 100_000})
-    (reply,), _, _ = exchange(stream_of(*[long] * 400))
-    assert (reply.outcome, len(reply.responses_ns)) == (Outcome.OK, 400), "40 MB, more than the limit of 32 MiB"
-    (reply,), _, _ = exchange(stream_of(b"data: " + b"x" * (1 << 25), b"y"))
+    (reply,), _, _ = exchange(stream_of(*[long] * 40))
+    assert (reply.outcome, len(reply.responses_ns)) == (Outcome.OK, 40), "4 MB, more than the limit of 1 MiB"
+    (reply,), _, _ = exchange(stream_of(b"data: " + b"x" * (1 << 20), b"y"))
     assert reply.outcome is Outcome.BROKEN
     assert "longer than" in reply.error
 

@@ -13,7 +13,7 @@ from perfkit.errors import ProtocolError
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.transport.base import Outcome
-from perfkit.transport.options import StreamOptions, TransportOptions
+from perfkit.transport.options import AnswerLimit, StreamOptions, TransportOptions, is_own_limit
 from tests.transport import grpc_servers
 from tests.transport.clients import make_open_client
 
@@ -429,11 +429,11 @@ def test_the_first_response_is_the_one_that_is_decoded(stream):
 def test_an_answer_beyond_the_limit_breaks_the_request(engine, sharing):
     async def serve(messages, context):
         async for message in messages:
-            await context.write(response(asked(message)[0], 0, final=True, size=1 << 23))
+            await context.write(response(asked(message)[0], 0, final=True, size=1 << 19))
 
     async def main():
         async with grpc_servers.grpcio_server(stream=serve) as address:
-            options = TransportOptions(engine=engine, timeout_ns=30 * S, stream=StreamOptions(*sharing))
+            options = TransportOptions(engine=engine, timeout_ns=30 * S, stream=StreamOptions(*sharing), answer_limit=AnswerLimit(1 << 20))
             transport = make_open_client(address, options, MonotonicClock())
             try:
                 await transport.open(1)
@@ -441,4 +441,5 @@ def test_an_answer_beyond_the_limit_breaks_the_request(engine, sharing):
             finally:
                 await transport.aclose()
 
-    assert asyncio.run(main()).outcome is Outcome.BROKEN
+    reply = asyncio.run(main())
+    assert (reply.outcome, is_own_limit(reply.error)) == (Outcome.BROKEN, True)

@@ -82,13 +82,8 @@ def place_of(address: Address, root: pathlib.Path = ROOT) -> str:
         hosts = {str(info[4][0]).partition("%")[0] for info in socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)}
     for interface, settings in psutil.net_if_addrs().items():
         for one in settings:
-            if one.family not in (socket.AF_INET, socket.AF_INET6):
-                continue
-            own = one.address.partition("%")[0]
-            if own in hosts:
-                return "here"
             if one.family == socket.AF_INET and one.netmask and (root / "sys/class/net" / interface / "bridge").exists():
-                network = ipaddress.ip_network(f"{own}/{one.netmask}", strict=False)
+                network = ipaddress.ip_network(f"{one.address}/{one.netmask}", strict=False)
                 if any(ipaddress.ip_address(host) in network for host in hosts):
                     return "perhaps here"
     # PID 2 is the kernel's thread kthreadd, except in a container, where other containers' processes cannot be seen

@@ -6,16 +6,17 @@ from collections.abc import Mapping, Sequence
 
 from perfkit.digits import whole_number
 from perfkit.errors import ProtocolError
-from perfkit.protocol.compression import compress, decompress
+from perfkit.protocol.compression import compress
 from perfkit.protocol.grpc_call import PREFIX_BYTES, Status, format_timeout, message_prefix, unquote_message
 from perfkit.protocol.http2 import Headers
 from perfkit.target.address import Address
+from perfkit.text import page_words
 from perfkit.transport.base import Outcome
-from perfkit.transport.options import Compression
+from perfkit.transport.options import Compression, inflate
 
 # a deadline that passes before this share of the time-out is the server's own
 OWN_DEADLINE_SHARE = 0.9
-_QUOTED_BYTES = 200
+_QUOTED_CHARACTERS = 200
 _STATUS_NAMES = tuple(status.name for status in Status)
 # the gRPC status for an HTTP status without one (gRPC's http-grpc-status-mapping.md)
 _STATUS_OF_HTTP = {400: "INTERNAL", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "UNIMPLEMENTED"} | dict.fromkeys(
@@ -91,7 +92,7 @@ def classify(headers: AnswerHeaders | None, trailers: AnswerHeaders | None, chun
     if last.status:
         return Outcome.REJECTED, last.error, last.status
     if first.http_status not in (0, 200):
-        text = b"".join(chunks)[:_QUOTED_BYTES].decode("utf-8", "replace")
+        text = page_words(b"".join(chunks).decode("utf-8", "replace"))[:_QUOTED_CHARACTERS]
         name = _STATUS_OF_HTTP.get(first.http_status, "UNKNOWN")
         return Outcome.REJECTED, f"{name}: HTTP {first.http_status} without a gRPC status{f': {text}' if text else ''}", name
     if first.content_type and not first.content_type.startswith("application/grpc"):
@@ -118,7 +119,7 @@ def read_message(data: bytes, encoding: str, max_bytes: int) -> bytes:
         return data[PREFIX_BYTES:]
     if encoding in ("", "identity"):
         raise ProtocolError("the answer's message is compressed, but the grpc-encoding header is missing")
-    return decompress(data[PREFIX_BYTES:], encoding, max_bytes)
+    return inflate(data[PREFIX_BYTES:], encoding, max_bytes)
 
 
 def request_headers(address: Address, path: str, timeout_ns: int | None, compression: Compression) -> Headers:

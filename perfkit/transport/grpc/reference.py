@@ -9,12 +9,13 @@ import grpc
 import grpc.aio
 
 from perfkit.errors import TargetError
+from perfkit.override import override
 from perfkit.target.address import Address, Tls
 from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply, TaskSender
 from perfkit.transport.connect import client_context, describe_tls_error
 from perfkit.transport.grpc.calls import GrpcTransport, RpcCall, refusal
 from perfkit.transport.grpc.messages import OWN_DEADLINE_SHARE
-from perfkit.transport.options import TransportOptions
+from perfkit.transport.options import AnswerLimit, TransportOptions
 
 _OPTIONS = (
     ("grpc.max_send_message_length", -1),
@@ -54,11 +55,7 @@ class ReferenceGrpcTransport(TaskSender, GrpcTransport):
         self._now_ns = now_ns
         self._compression = _COMPRESSIONS[options.compression]
         self._credentials = _credentials(address.tls) if address.tls else None
-        self._metadata = tuple(
-            (lower, value.encode() if lower.endswith("-bin") else value)
-            for name, value in address.headers.items()
-            if (lower := name.lower()) != "host"
-        )
+        self._metadata = _metadata(address)
         self._channels: list[ReferenceChannel] = []
         self._idle: list[ReferenceChannel] = []
         self._reconnect_counters: dict[ReferenceChannel, asyncio.Task[None]] = {}
@@ -83,6 +80,11 @@ class ReferenceGrpcTransport(TaskSender, GrpcTransport):
 
     def received(self, reply: Reply) -> bytes:
         return bytes(reply.payload)
+
+    @override
+    def renew(self, address: Address) -> None:
+        super().renew(address)
+        self._metadata = _metadata(address)
 
     async def aclose(self) -> None:
         counters = tuple(self._reconnect_counters.values())
@@ -136,7 +138,12 @@ class ReferenceGrpcTransport(TaskSender, GrpcTransport):
             return describe_tls_error(error)
         except OSError:
             return ""
+        is_agreed = writer.get_extra_info("ssl_object").selected_alpn_protocol() == "h2"
         writer.close()
+        if not is_agreed:
+            return (
+                "the server does not agree on HTTP/2 in the TLS handshake (ALPN), without which grpcio does not connect: use engine: wire"
+            )
         hint = "" if address.tls.cert else "; it may require a client certificate (target.tls.cert)"
         return f"the server closes the connection after the TLS handshake{hint}"
 
@@ -193,6 +200,8 @@ class ReferenceGrpcTransport(TaskSender, GrpcTransport):
 
     def _failure(self, error: grpc.aio.AioRpcError, age_ns: int) -> tuple[Outcome, str, str]:
         """The outcome, message and status of a request that failed at this age."""
+        if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and _OWN_LIMIT in (error.details() or "").lower():
+            return Outcome.BROKEN, AnswerLimit(self._max_answer_bytes).too_long(), ""
         outcome = _outcome(error, is_deadline_ours=age_ns >= OWN_DEADLINE_SHARE * self._timeout_s * 1e9)
         return outcome, _describe(error), error.code().name if outcome is Outcome.REJECTED else ""
 
@@ -214,6 +223,14 @@ class ReferenceGrpcTransport(TaskSender, GrpcTransport):
         return await self._call(self.prepare(call), None)
 
 
+def _metadata(address: Address) -> tuple[tuple[str, str | bytes], ...]:
+    return tuple(
+        (lower, value.encode() if lower.endswith("-bin") else value)
+        for name, value in address.headers.items()
+        if (lower := name.lower()) != "host"
+    )
+
+
 def _credentials(tls: Tls) -> grpc.ChannelCredentials:
     client_context(tls)  # for its errors: grpcio does not say what is wrong with a file
     ca, cert, key = (None if file is None else file.read_bytes() for file in (tls.ca, tls.cert, tls.key or tls.cert))
@@ -225,7 +242,7 @@ def _outcome(error: grpc.aio.AioRpcError, *, is_deadline_ours: bool) -> Outcome:
     match error.code():
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return Outcome.TIMED_OUT if is_deadline_ours else Outcome.REJECTED
-        case _ if text.startswith(_BROKEN_STARTS) or (error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and _OWN_LIMIT in text):
+        case _ if text.startswith(_BROKEN_STARTS):
             return Outcome.BROKEN
         case grpc.StatusCode.UNAVAILABLE if any(part in text for part in _CONNECT_FAILED_TEXTS):
             return Outcome.CONNECT_FAILED

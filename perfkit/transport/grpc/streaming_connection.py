@@ -8,14 +8,13 @@ from typing import Any
 
 from perfkit.errors import ProtocolError
 from perfkit.protocol import http2
-from perfkit.protocol.compression import decompress
 from perfkit.protocol.grpc_call import PREFIX_BYTES
 from perfkit.protocol.http2 import LimitError
 from perfkit.transport.base import Outcome, Reply, ReplyReceiver, StreamedAnswer, StreamedMessages
 from perfkit.transport.grpc.http2_connection import Http2Connection
 from perfkit.transport.grpc.messages import AnswerHeaders, classify
 from perfkit.transport.grpc.session import Stream
-from perfkit.transport.options import AnswerLimit, StreamOptions
+from perfkit.transport.options import AnswerLimit, StreamOptions, inflate
 from perfkit.transport.pool import ConnectionPool
 
 ERROR_MESSAGE_STATUS = "error_message"
@@ -209,7 +208,7 @@ class StreamingConnection(Http2Connection[RequestStream]):
         try:
             if is_compressed:
                 encoding = stream.headers.encoding if stream.headers is not None else ""
-                message = decompress(message, encoding or "gzip", self.answer_limit.max_bytes)
+                message = inflate(message, encoding or "gzip", self.answer_limit.max_bytes)
             response = self._messages.read(message, self.answer_limit.max_bytes)
         except ProtocolError as error:
             self._cancel_broken(stream, str(error))

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from perfkit.errors import ProtocolError, TargetError
-from perfkit.protocol.compression import ACCEPTED, compress, decompress
+from perfkit.protocol.compression import ACCEPTED, compress
 from perfkit.protocol.tensor import Buffer
 from perfkit.target.address import Address
 from perfkit.transport.base import OneAddress, Outcome, Prepared, Reply, StreamedAnswer
-from perfkit.transport.options import MAX_DESCRIPTION_BYTES
+from perfkit.transport.options import MAX_DESCRIPTION_BYTES, inflate
 
 _SHOWN_CHARACTERS = 50
 COMPARED_BYTES = 2000
@@ -49,7 +49,7 @@ class HttpResponse:
         A server may compress what nobody asked it to (RFC 9110, 12.5.3).
         """
         encoding = self.headers.get("content-encoding", "")
-        return decompress(self.body, known_encoding(encoding), limit_bytes)
+        return inflate(self.body, known_encoding(encoding), limit_bytes)
 
 
 def streamed_response(answer: StreamedAnswer) -> HttpResponse:

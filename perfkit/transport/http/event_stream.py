@@ -37,8 +37,8 @@ class EventStreamConnection(HttpConnection):
             return
         try:
             self._events.append(body)
-        except ProtocolError as error:
-            self._fail(Outcome.BROKEN, str(error))
+        except ProtocolError:
+            self._fail(Outcome.BROKEN, self._pool.answer_limit.too_long("an event of the stream"))
 
     def _begin(self) -> None:
         self._answer = StreamedAnswer()

@@ -101,6 +101,11 @@ class ReferenceHttpTransport(TaskSender, HttpTransport):
     def raw_failure(self, reply: Reply) -> str | bytes:
         return reply.payload.body[:COMPARED_BYTES] if isinstance(reply.payload, HttpResponse) and not reply.error else reply.error
 
+    @override
+    def renew(self, address: Address) -> None:
+        super().renew(address)
+        self._session.headers.update(address.headers)
+
     async def aclose(self) -> None:
         await self._session.close()
 

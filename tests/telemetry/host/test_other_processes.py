@@ -134,7 +134,7 @@ def test_what_listens_for_a_container_is_not_the_whole_target(monkeypatch):
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """A machine at 10.0.0.5 whose containers have addresses in 172.17.0.0/16."""
+    """A machine whose containers have addresses in 172.17.0.0/16."""
     (tmp_path / "proc/2").mkdir(parents=True)
     (tmp_path / "proc/2/comm").write_text("kthreadd\n")
     (tmp_path / "sys/class/net/docker0/bridge").mkdir(parents=True)
@@ -150,8 +150,8 @@ def machine(tmp_path, monkeypatch):
     ("url", "place"),
     [
         ("http://localhost:8000", "here"),
+        ("http://0.0.0.0:8000", "here"),
         ("unix:/run/server", "here"),
-        ("http://10.0.0.5:8000", "here"),
         ("http://10.0.0.6:8000", "elsewhere"),
         ("http://172.17.0.2:8000", "perhaps here"),
     ],

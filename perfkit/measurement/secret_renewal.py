@@ -1,0 +1,69 @@
+"""Secrets of a target that are read again while load is sent, and passed on to those who send it."""
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from perfkit.clock import Clock
+from perfkit.errors import ScenarioError
+from perfkit.load.loop import Stoppable
+from perfkit.measurement.run_target import RunTarget, WorkloadKey
+
+if TYPE_CHECKING:
+    from perfkit.measurement.scenario_run import ScenarioRun
+
+
+class SecretRenewal:
+    """Reads the secrets of the runs' target again and again, by a thread, so that neither the driver nor the workers wait for a command.
+
+    A secret that cannot be read keeps its value, of which `note` is told once.
+    """
+
+    def __init__(self, runs: "Sequence[ScenarioRun]", target: RunTarget, clock: Clock, note: Callable[[str], None]) -> None:
+        sources = [source for plain in runs[0].plain.values() for source in plain.scenario.target.secrets.values()]
+        self._every_ns = min((source.every_ns for source in sources), default=None)
+        self._runs, self._target, self._clock, self._note = runs, target, clock, note
+        self._known = target.addresses
+        self._sending: tuple[Any, Sequence[WorkloadKey]] | None = None
+
+    @contextlib.contextmanager
+    def follow(self) -> Iterator[None]:
+        """Renews them for the length of the block, which is not ended by what goes wrong."""
+        task = None if self._every_ns is None else asyncio.ensure_future(self._renew(self._every_ns))
+        try:
+            yield
+        finally:
+            if task is not None:
+                task.cancel()
+
+    def set_loop(self, group: Stoppable, workloads: Sequence[WorkloadKey]) -> None:
+        """The workers that send these workloads from now on; their requests may have been made before the last change."""
+        self._sending = (group, workloads)
+        if self._known is not self._target.addresses:
+            self._pass_on()
+
+    async def _renew(self, every_ns: int) -> None:
+        last_failure = ""
+        while True:
+            await self._clock.sleep_until_ns(self._clock.now_ns() + every_ns)
+            try:
+                addresses = await asyncio.to_thread(self._target.resolve)
+            except ScenarioError as error:
+                if str(error) != last_failure:
+                    self._note(f"{error}; the value from before is used")
+                last_failure = str(error)
+                continue
+            last_failure = ""
+            if addresses == self._known:
+                continue
+            self._known = addresses
+            for run in self._runs:
+                run.workloads = {key: dataclasses.replace(one, address=addresses[key]) for key, one in run.workloads.items()}
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        if self._sending is not None:
+            group, workloads = self._sending
+            group.renew([self._known[key] for key in workloads])

@@ -1,0 +1,99 @@
+"""A token that a file gives and that changes while load is sent: the worker processes send the new one, and the result has neither."""
+
+import asyncio
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+from perfkit.clock import MonotonicClock
+from perfkit.errors import ScenarioError
+from perfkit.measurement.control import Interruption, RunObserver
+from perfkit.measurement.lifecycle import measure_scenario
+from perfkit.measurement.run_target import RunTarget
+from perfkit.measurement.secret_renewal import SecretRenewal
+from perfkit.scenario.file import read_scenario
+from perfkit.target.address import Address
+from tests.json_server import serving, v2_handler
+
+SCENARIO = """\
+target: {url: "http://127.0.0.1:PORT", model: m, headers: {authorization: "Bearer ${TOKEN}"}, secrets: {TOKEN: {file: token, every: 10ms}}}
+load: {closed: {concurrency: 2}}
+measure: {warmup: 0s, duration: 60s, repetitions: 1, workers: 2}
+"""
+
+
+def test_worker_processes_send_a_token_that_changes_and_the_result_has_none(tmp_path):
+    interruption, seen, lock = Interruption(), list[str](), threading.Lock()
+    (tmp_path / "token").write_text("planted-0\n")
+
+    async def main():
+        loop = asyncio.get_running_loop()
+
+        class Handler(v2_handler(lambda _: None)):  # type: ignore[misc]  # made for this test
+            def do_POST(self):
+                with lock:
+                    if (token := self.headers["authorization"]) not in seen:
+                        seen.append(token)
+                        (tmp_path / "next").write_text(f"planted-{len(seen)}\n")
+                        (tmp_path / "next").replace(tmp_path / "token")
+                        if len(seen) == 4:
+                            loop.call_soon_threadsafe(interruption.interrupt)
+                super().do_POST()
+
+        with serving(Handler) as port:
+            (tmp_path / "s.yaml").write_text(SCENARIO.replace("PORT", str(port)))
+            loaded = read_scenario(tmp_path / "s.yaml", environ={})
+            return (await measure_scenario(loaded, tmp_path / "out", RunObserver(), interruption)).result
+
+    result = asyncio.run(main())
+    assert seen == [f"Bearer planted-{number}" for number in range(4)]
+    (point,) = result.points
+    assert point.requests.outcomes["rejected"] == 0
+    assert not [file for file in (tmp_path / "out").rglob("*") if file.is_file() and b"planted" in file.read_bytes()]
+
+
+class Group:
+    """Notes the headers that workers are told."""
+
+    def __init__(self):
+        self.renewed = list[list[str]]()
+
+    def renew(self, addresses):
+        self.renewed.append([address.headers["a"] for address in addresses])
+
+    def stop(self, *_, **__):
+        pass
+
+
+def test_a_secret_that_cannot_be_read_keeps_its_value_and_is_told_of_once(tmp_path):
+    """Read again and again: the same value, a new one, two equal failures, another new one."""
+    group, notes, has_ended = Group(), list[str](), threading.Event()
+    (tmp_path / "s.yaml").write_text(SCENARIO.replace("PORT", "1"))
+    loaded = read_scenario(tmp_path / "s.yaml", environ={})
+    answers = iter(["old", "new", "", "", "newest", "newest"])
+
+    def addresses(value):
+        return {(None, "http"): Address("http", "h", 1, headers={"a": value})}
+
+    def resolve():
+        value = next(answers, None)
+        if value is None:
+            has_ended.set()
+            return addresses("newest")
+        if value:
+            return addresses(value)
+        raise ScenarioError("target.secrets.TOKEN: gone")
+
+    async def main():
+        run: Any = SimpleNamespace(plain={None: loaded}, workloads={})
+        renewal = SecretRenewal([run], RunTarget(addresses("old"), None, resolve), MonotonicClock(), notes.append)
+        with renewal.follow():
+            renewal.set_loop(group, [(None, "http")])
+            assert await asyncio.to_thread(has_ended.wait, 30)
+            later = Group()
+            renewal.set_loop(later, [(None, "http")])  # of the next load point, whose requests may be older
+            return later.renewed
+
+    assert asyncio.run(main()) == [["newest"]]
+    assert group.renewed == [["new"], ["newest"]]
+    assert notes == ["target.secrets.TOKEN: gone; the value from before is used"]
