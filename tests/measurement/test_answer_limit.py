@@ -49,7 +49,7 @@ def measured(folder, port, target="", load="closed: {concurrency: 1}"):
     path = folder / "s.yaml"
     path.write_text(
         f"target: {{url: 'http://127.0.0.1:{port}', model: m{target}}}\n"
-        f"load: {{{load}}}\nmeasure: {{warmup: 0s, requests: 3, repetitions: 1}}\ncheck: {{share: 1}}\n"
+        f"load: {{{load}}}\nmeasure: {{warmup: 0s, requests: 3, repetitions: 1}}\ncheck: {{share: 1, at_most: 100000}}\n"
     )
     return asyncio.run(measure_scenario(read_scenario(path, environ={}), folder / "out", RunObserver(), Interruption())).result
 

@@ -34,10 +34,11 @@ def test_worker_processes_send_a_token_that_changes_and_the_result_has_none(tmp_
                 with lock:
                     if (token := self.headers["authorization"]) not in seen:
                         seen.append(token)
-                        (tmp_path / "next").write_text(f"planted-{len(seen)}\n")
-                        (tmp_path / "next").replace(tmp_path / "token")
                         if len(seen) == 4:
                             loop.call_soon_threadsafe(interruption.interrupt)
+                        else:
+                            (tmp_path / "next").write_text(f"planted-{len(seen)}\n")
+                            (tmp_path / "next").replace(tmp_path / "token")
                 super().do_POST()
 
         with serving(Handler) as port:
