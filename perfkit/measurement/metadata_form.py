@@ -1,6 +1,6 @@
-"""A model's metadata in v2's form, where a server copies it from the model's configuration, as NVIDIA Dynamo did until September 2026.
+"""A model's metadata in v2's form, where a server has another, or one that is narrower than what it accepts.
 
-Its KServe front end named datatypes as the configuration does, `TYPE_FP32` and `TYPE_STRING` (dynamo issue 14520), and gave shapes without the
+A server may copy it from the model's configuration, as NVIDIA Dynamo did until September 2026: its KServe front end named datatypes as the configuration does, `TYPE_FP32` and `TYPE_STRING` (dynamo issue 14520), and gave shapes without the
 batch dimension that the metadata of a model with batches begins with (dynamo issue 14969).
 """
 
@@ -18,24 +18,25 @@ def in_v2_form(metadata: ModelMetadata, config: ModelConfig, workload: Workload 
     """The metadata in v2's form, and a sentence that says what of it is not the server's; empty if nothing.
 
     A shape lacks the batch dimension if it is that of the configuration of a model with batches. Of an input that is described in the other
-    form, the workload's datatype and shape replace the server's.
+    form, and of one that the workload forces, the workload's datatype and shape replace the server's.
     """
     found = _Found(config)
     inputs, outputs = tuple(map(found.corrected, metadata.inputs)), tuple(map(found.corrected, metadata.outputs))
+    forced = {name for name, one in workload.inputs.items() if one.force} if workload is not None else set()
+    chosen = tuple(_chosen(one, workload, config) if one.name in found.names | forced else one for one in inputs)
+    changed = [one.name for one, before in zip(chosen, inputs, strict=True) if one != before]
+    wins = f"The scenario's datatype and shape are taken for: {', '.join(changed)}." if changed else ""
     if not found.names:
-        return metadata, ""
-    chosen = tuple(_chosen(one, workload, config) if one.name in found.names else one for one in inputs)
+        return dataclasses.replace(metadata, inputs=chosen), wins
     said = " and ".join(
         text
         for text, is_said in (
-            (f"names datatypes as its configuration does ({found.example}, read as {found.meaning})", found.example),
+            (f"names datatypes in another way than v2 ({found.example}, read as {found.meaning})", found.example),
             ("leaves out the batch dimension, which is taken from its configuration", found.lacks_batch),
         )
         if is_said
     )
-    changed = [one.name for one, before in zip(chosen, inputs, strict=True) if one != before]
-    wins = f" The scenario's datatype and shape are taken for: {', '.join(changed)}." if changed else ""
-    note = f"The server's metadata of model '{metadata.name}' {said}.{wins}"
+    note = f"The server's metadata of model '{metadata.name}' {said}.{' ' * bool(wins)}{wins}"
     return dataclasses.replace(metadata, inputs=chosen, outputs=outputs), note
 
 
@@ -49,8 +50,9 @@ class _Found:
 
     def corrected(self, one: TensorMetadata) -> TensorMetadata:
         datatype, shape = one.datatype, one.shape
-        if datatype.startswith(_PREFIX):
-            datatype = {"STRING": "BYTES"}.get(name := datatype.removeprefix(_PREFIX), name)
+        name = datatype.upper().removeprefix(_PREFIX)
+        if name != datatype:
+            datatype = {"STRING": "BYTES"}.get(name, name)
             self.example, self.meaning = self.example or one.datatype, self.meaning or datatype
         if self._shapes.get(one.name) == shape:
             shape, self.lacks_batch = (_OPEN, *shape), True

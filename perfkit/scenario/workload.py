@@ -35,8 +35,16 @@ class InputSection(Section):
     """The full shape without the batch dimension; required where the model's metadata has -1."""
     datatype: Text | None = None
     """The v2 datatype, such as FP32, for servers that do not describe their models."""
+    force: Annotated[bool, Field(strict=True)] = False
+    """Take `datatype` and `shape` from here where the model's metadata says otherwise, for servers whose metadata is narrower than what they accept."""
     encoding: Annotated[Encoding, BeforeValidator(_json_if_typed, json_schema_input_type=Literal["binary", "json", "typed"])] | None = None
     """Whether the tensor is sent or requested as binary data or as JSON; the default follows `workload.encoding`."""
+
+    @pydantic.model_validator(mode="after")
+    def _says_what_is_forced(self) -> Self:
+        if self.force and self.datatype is None and self.shape is None:
+            raise ValueError("force takes datatype or shape from here: give one")
+        return self
 
 
 class GeneratedInput(InputSection):
@@ -191,8 +199,8 @@ class Workload(Section):
         other = inputs.get(OTHER_INPUTS)
         if other is not None and not (isinstance(other, GeneratedInput) and other.generate != "omit"):
             raise ValueError(f"'{OTHER_INPUTS}' stands for several inputs: give generate: random, zeros, ones or arange")
-        if other is not None and (other.shape is not None or other.datatype is not None):
-            raise ValueError(f"'{OTHER_INPUTS}' stands for several inputs: give shape and datatype with the name of each")
+        if other is not None and (other.shape is not None or other.datatype is not None or other.force):
+            raise ValueError(f"'{OTHER_INPUTS}' stands for several inputs: give shape, datatype and force with the name of each")
         return inputs
 
     @property

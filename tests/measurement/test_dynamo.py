@@ -12,6 +12,7 @@ import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from tritonclient.grpc import model_config_pb2, service_pb2
 
 from perfkit.clock import MonotonicClock
@@ -23,6 +24,7 @@ from perfkit.measurement.target_probe import probe
 from perfkit.protocol.message import ModelConfig, ModelMetadata, TensorMetadata
 from perfkit.scenario.credentials import resolve_address
 from perfkit.scenario.file import read_scenario
+from perfkit.scenario.workload import Workload
 
 SERVICE = "inference.GRPCInferenceService"
 CONFIG = model_config_pb2.ModelConfig(name="clip", max_batch_size=4)
@@ -103,7 +105,7 @@ def probed(tmp_path):
 
 
 NOTE = (
-    "The server's metadata of model 'clip' names datatypes as its configuration does (TYPE_STRING, read as BYTES) and leaves out the batch dimension, "
+    "The server's metadata of model 'clip' names datatypes in another way than v2 (TYPE_STRING, read as BYTES) and leaves out the batch dimension, "
     "which is taken from its configuration."
 )
 
@@ -137,6 +139,22 @@ def test_the_scenarios_datatype_and_shape_win_over_such_metadata_only(probed):
     assert dynamo.seen[0] == {"query": ("BYTES", (2, 1)), "scale": ("FP64", (2, 5))}
     with pytest.raises(ModelMismatchError, match=r"workload\.inputs\.scale\.datatype: the model takes FP32, found FP64"):
         probed(Dynamo(has_v2_metadata=True), workload)
+
+
+def test_a_forced_input_wins_over_any_metadata_and_lower_case_is_read(probed):
+    workload = "{inputs: {scale: {generate: ones, datatype: BYTES, shape: [5], force: true}, query: {generate: ones}}}"
+    dynamo = Dynamo(has_v2_metadata=True)
+    assert probed(dynamo, workload).note.endswith(" The scenario's datatype and shape are taken for: scale.")
+    assert dynamo.seen[0] == {"query": ("BYTES", (1, 1)), "scale": ("BYTES", (1, 5))}
+    lower = ModelMetadata("m", ("1",), "", (TensorMetadata("x", "fp32", (2,)),), ())
+    found, note = in_v2_form(lower, ModelConfig())
+    assert found.inputs == (TensorMetadata("x", "FP32", (2,)),)
+    assert note == "The server's metadata of model 'm' names datatypes in another way than v2 (fp32, read as FP32)."
+
+
+def test_force_without_a_datatype_or_shape_is_refused():
+    with pytest.raises(ValidationError, match="force takes datatype or shape from here: give one"):
+        Workload.model_validate({"inputs": {"x": {"generate": "ones", "force": True}}})
 
 
 def test_init_describes_the_model_in_v2_form():
