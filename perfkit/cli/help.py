@@ -1,6 +1,7 @@
 """`perfkit help`: prints a command's options, a topic of the documentation, or what it says about some words."""
 
 import argparse
+import difflib
 import io
 import os
 import pathlib
@@ -11,11 +12,12 @@ import sys
 import perfkit
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.help_search import search_topics
-from perfkit.errors import UsageError, suggestion
+from perfkit.errors import UsageError
 from perfkit.text import write_styled
 
 _FOLDER = pathlib.Path(perfkit.__file__).absolute().parent / "docs"
 _WIDTH = 100
+_LEAST_SIMILARITY = 0.75
 # of the page of scenario keys: a mapping's heading, and a key's row in its table
 _SECTION = re.compile(r"^#+ `([^`]+)`.*\n", re.MULTILINE)
 _KEY = re.compile(r"^\| `([^`]+)` \| (.+?) \| (.+?) \| (.+) \|$", re.MULTILINE)
@@ -58,10 +60,13 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     if asked in keys:
         _print(keys[asked])
         return ExitCode.DONE
+    if not any(map(str.isalnum, asked)):
+        raise UsageError(f"no help on {asked!r}; perfkit help lists the topics")
     found = search_topics({path.stem: topics[path.stem] for path in _pages()}, words)
     if not found.passages:
         known = [*topics, *COMMANDS, *warnings, *keys]
-        raise UsageError(f"no help on {asked}{suggestion(asked, known)}; perfkit help lists the topics")
+        near = difflib.get_close_matches(asked, known, n=1, cutoff=_LEAST_SIMILARITY)
+        raise UsageError(f"no help on {asked}{f'; did you mean {near[0]}?' if near else ''}; perfkit help lists the topics")
     for passage in found.passages:
         _print(f"### {passage.topic}: {passage.heading}\n\n{passage.text}\n")
         print()

@@ -86,7 +86,7 @@ def _score(passage: Passage, patterns: Sequence[re.Pattern[str]], asked: str) ->
     subject = passage.lead if passage.is_row else passage.heading * passage.is_first
     if subject.strip(" `").casefold() == asked:
         return _NAME
-    if has_all(subject):
+    if has_all(f"{passage.heading}\n{subject}" if passage.is_row and any(one.search(subject) for one in patterns) else subject):
         return _SUBJECT
     if has_all(passage.lead):
         return _LEAD

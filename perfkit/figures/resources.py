@@ -267,7 +267,7 @@ class ServerFigures:
     client_requests: int = 0
     """Requests that perfkit saw answered over the same span."""
     client_mean_ns: float | None = None
-    """Mean service time of `client_requests`."""
+    """Mean service time of `client_requests`; where `source` is `metrics`, of all requests in those windows, with those that timed out."""
     versions: tuple[str, ...] = ()
     """Versions of the model that executed requests."""
     composing_models: tuple[ComposingModelFigures, ...] = ()
@@ -303,7 +303,7 @@ class ServerFigures:
     def counted(self) -> str:
         """What the means are of, in words."""
         if self.source == "metrics":
-            return "those in the window by the server's page of metrics"
+            return "the times in the window, by the server's page of metrics"
         return f"{self.requests:,} successful requests of the whole load point by the server's own count, warm-up included"
 
     @property

@@ -75,12 +75,10 @@ def format_size(one: Comparison, size: float) -> str:
 
 
 def worst_of(verdict: Verdict) -> Comparison | None:
-    """The gated metric that the verdict is told by: the largest regression, or where there is none, the largest slowdown that is not ruled out."""
-    told = [one for one in verdict.gated if one.outcome == "regressed"]
-    if told:
-        return max(told, key=lambda one: one.slowdown or 0.0)
-    ratios = [one for one in verdict.gated if one.scale == "ratio"] or list(verdict.gated)
-    return max(ratios, key=_bound, default=None)
+    """The gated metric that the verdict is told by: of those with its outcome the largest regression, or the largest slowdown that is not ruled out."""
+    told = [one for one in verdict.gated if one.outcome == verdict.kind] or list(verdict.gated)
+    ratios = [one for one in told if one.scale == "ratio"] or told
+    return max(ratios, key=(lambda one: one.slowdown or 0.0) if verdict.kind == "regressed" else _bound, default=None)
 
 
 def _bound(one: Comparison) -> float:

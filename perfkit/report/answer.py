@@ -17,7 +17,8 @@ from perfkit.stats.validity import COLD, INVALIDATING
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 _MOST_NAMED = 3
-_MOST_FAILURES = 0.01  # a target that fails more of its requests does not keep up
+MOST_FAILURES = 0.01
+"""A target that fails more of its requests does not keep up."""
 _VERDICTS = {"satisfied": "the SLO is met", "violated": "the SLO is missed", "inconclusive": "too few samples to judge the SLO"}
 _LARGE_SCATTER = 0.15  # between the slowest and the fastest repetition, as a share of the throughput
 LEAST_GAIN = 0.05
@@ -121,16 +122,26 @@ def chosen_point(points: Sequence[Point]) -> Point | None:
     return _enough(valid) if isinstance(valid[0].load, ClosedLoad) else _highest(valid, lambda point: not _beyond(point)) or valid[0]
 
 
+_MARKS = {"satisfied": "SLO met up to here", "violated": "SLO missed", "inconclusive": "SLO unclear"}
+
+
 def answer_loads(points: Sequence[Point]) -> tuple[tuple[Point, str], ...]:
-    """For each protocol with several load points the one that the answer is about, and what it is; none where the highest concurrency is the best."""
+    """For each protocol with several load points the one that the answer is about, and what it is.
+
+    None where the highest concurrency is the best, or the target keeps up with no rate.
+    """
     found = []
     for protocol in dict.fromkeys(point.protocol for point in points):
         own = [point for point in points if point.protocol == protocol]
         point = chosen_point(own)
-        if point is None or len(own) == 1 or (point.slo is None and isinstance(point.load, ClosedLoad) and point is _by_level(own)[-1]):
+        if point is None or len(own) == 1:
             continue
-        slo = "SLO met up to here" if _meets_slo(point) else "SLO not met" if point.slo is not None else ""
-        found.append((point, slo or ("enough" if isinstance(point.load, ClosedLoad) else "kept up")))
+        if point.slo is not None:
+            found.append((point, _MARKS[point.slo.verdict]))
+        elif isinstance(point.load, ClosedLoad) and point is not _by_level(own)[-1]:
+            found.append((point, "enough"))
+        elif not isinstance(point.load, ClosedLoad) and not _beyond(point):
+            found.append((point, "kept up"))
     return tuple(found)
 
 
@@ -274,7 +285,7 @@ def _beyond(point: Point) -> str:
     if "overloaded" in {warning.code for warning in point.warnings}:
         return f"overloaded at {load_in_words(point)}, where it answers {format_rate_per_s(point.throughput_per_s)}"
     failed = point.failed_share.estimate
-    return f"{format_error_rate(failed)} of the requests failed at {load_in_words(point)}" if failed > _MOST_FAILURES else ""
+    return f"{format_error_rate(failed)} of the requests failed at {load_in_words(point)}" if failed > MOST_FAILURES else ""
 
 
 def _by_overload(points: Sequence[Point]) -> Iterator[str]:

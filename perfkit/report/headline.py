@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
-from perfkit.report.answer import chosen_point, load_in_words
+from perfkit.report.answer import MOST_FAILURES, chosen_point, load_in_words
 from perfkit.report.page import Fact, Headline, Trust
 from perfkit.report.table import format_error_rate
+from perfkit.report.warning_texts import warning_texts
 from perfkit.result.load import ClosedLoad
 from perfkit.result.model import Point, Result
 from perfkit.result.search import Search
@@ -39,13 +40,19 @@ def run_headline(result: Result) -> Headline | None:
     }
     if not of_protocols:
         return None
-    best = max(of_protocols.values(), key=lambda point: point.throughput_per_s)
+    best = max(
+        of_protocols.values(), key=lambda point: (point.slo is not None and point.slo.verdict == "satisfied", point.throughput_per_s)
+    )
     over = f" over {best.protocol}" if len(of_protocols) > 1 else ""
     at = f"at {load_in_words(best)}" if isinstance(best.load, ClosedLoad) else f"answered of {load_in_words(best)}"
     low, high = best.throughput_interval_per_s or (None, None)
     interval = "" if low is None or high is None else f"{format_rate_per_s(low)} to {format_rate_per_s(high)}"
     others = [
-        Fact(f"throughput over {protocol}", format_rate_per_s(point.throughput_per_s))
+        Fact(
+            f"throughput over {protocol}",
+            format_rate_per_s(point.throughput_per_s),
+            "" if point.slo is None else _VERDICTS[point.slo.verdict][0],
+        )
         for protocol, point in of_protocols.items()
         if point is not best
     ]
@@ -57,11 +64,11 @@ def _of_search(search: Search) -> Headline | None:
     if search.capacity_per_s is None:
         return None
     low, high = (None if rate is None else format_rate_per_s(rate) for rate in (search.low_per_s, search.high_per_s))
-    interval = f"{low or 'unknown'} to {high or 'unknown'}" if low or high else ""
+    interval = f"{low} to {high}" if low and high else f"{low} or more" if low else f"{high} or less" if high else ""
     slo = " and ".join(f"{name.replace('_', '.')} {limit}" for name, limit in search.slo.items())
     is_answer = search.stopped_because in ("precision", "cliff", "never_missed")
     facts = (Fact("SLO", slo), Fact("probes", str(len(search.probes))))
-    figure = format_rate_per_s(search.capacity_per_s)
+    figure = f"{'≥ ' * (search.stopped_because == 'never_missed')}{format_rate_per_s(search.capacity_per_s)}"
     word, trust = _CONFIRMED if is_answer else _UNDECIDED
     return Headline(figure, "capacity within the SLO", interval, word, trust, facts, confidence=search.confidence)
 
@@ -82,13 +89,27 @@ def _facts(point: Point) -> Iterator[Fact]:
 
 
 def _trust(result: Result, point: Point) -> tuple[str, Trust]:
-    """The state in a word or two: the first that applies of the run's status, the SLO's verdict, and what the warnings doubt."""
+    """The state in a word or two: of the run's status, the SLO's verdict, the failed share and the warnings, the first that is no good one."""
     invalid = sum(not one.valid for one in result.summary)
     if result.status == "invalid" and invalid < len(result.summary):
         return f"{invalid} of {len(result.summary)} load points not valid", "open"
     if result.status != "complete":
         return _STATUSES[result.status], "open" if result.status in ("interrupted", "incomplete") else "bad"
-    if point.slo is not None:
+    verdict = "valid" if point.slo is None else _VERDICTS[point.slo.verdict][0]
+    if point.slo is not None and point.slo.verdict != "satisfied":
         return _VERDICTS[point.slo.verdict]
-    codes = {warning.code for warning in point.warnings}
-    return next(((word, "open") for code, word in _DOUBTS.items() if code in codes), ("valid", "good"))
+    if doubt := _doubt(point):
+        return doubt if point.slo is None else f"{verdict}, {doubt}", "open"
+    return verdict, "good"
+
+
+def _doubt(point: Point) -> str:
+    """What else a reader must know of a load point, in a word or two; empty if nothing but notes."""
+    texts = warning_texts()
+    codes = {warning.code for warning in point.warnings if not (warning.code in texts and texts[warning.code].is_note)}
+    if known := next((word for code, word in _DOUBTS.items() if code in codes), ""):
+        return known
+    failed = point.failed_share.estimate
+    if failed > MOST_FAILURES:
+        return f"{format_error_rate(failed)} failed"
+    return f"{len(codes)} warning{'s' * (len(codes) > 1)}" if codes else ""

@@ -249,8 +249,10 @@ def _slo(points: Sequence[Point]) -> list[Block]:
 
 
 def _slo_finding(points: Sequence[Point]) -> str:
-    verdicts = [point.slo.verdict for point in points if point.slo is not None]
-    return f"met at {verdicts.count('satisfied')} of {len(verdicts)} load points"
+    judged = [point for point in points if point.slo is not None]
+    met = sum(point.valid and point.slo is not None and point.slo.verdict == "satisfied" for point in judged)
+    invalid = sum(not point.valid for point in judged)
+    return f"met at {met} of {len(judged)} load points{f', {invalid} not valid' if invalid else ''}"
 
 
 def _notes(points: Sequence[Point]) -> tuple[str, list[Block]]:

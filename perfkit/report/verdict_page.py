@@ -73,11 +73,14 @@ def _headline(verdict: Verdict) -> Headline:
     one, figure, caption, interval = worst_of(verdict), "", "", ""
     if one is not None and verdict.kind in DECIDED and one.estimate is not None:
         where = f"{metric_title(one.metric)}, {one.load_point}"
+        change, _, interval = format_change(one).partition(" [")
+        interval = interval.rstrip("]").replace(", ", " to ")
         if one.outcome == "regressed":
-            figure, _, interval = format_change(one).partition(" [")
-            interval, caption = interval.rstrip("]").replace(", ", " to "), where
+            figure, caption = change, where
         elif one.ruled_out_slowdown is not None and one.ruled_out_slowdown < MAXIMUM_EFFECT:
             figure, caption = f"≤ {format_size(one, one.ruled_out_slowdown)}", f"the largest slowdown that is not ruled out: {where}"
+        else:
+            interval = ""
     facts = [Fact("pairs", str(verdict.pairs))] if verdict.pairs else []
     if verdict.duration_s is not None:
         facts.append(Fact("from start to verdict", format_minutes(verdict.duration_s)))
@@ -121,7 +124,9 @@ def _intervals(verdict: Verdict) -> Iterator[Block]:
         levels=(Level(0.0, "no change", is_vertical=True, colour=MUTED),),
         height_px=70 + 34 * len(gated),
     )
-    yield Figure("", _INTERVALS, ChartGroup((chart,)))
+    others = [metric_title(one.metric) for one in verdict.gated if one.scale != "ratio"]
+    note = f" The {', '.join(dict.fromkeys(others))} is in the table of metrics." if others else ""
+    yield Figure("", f"{_INTERVALS}{note}", ChartGroup((chart,)))
 
 
 def _failure(verdict: Verdict) -> Iterator[Block]:

@@ -2,13 +2,28 @@
 
 import pytest
 
+from perfkit.errors import MeasurementWarning
 from perfkit.gate.sentences import worst_of
+from perfkit.report.answer import answer_loads
 from perfkit.report.headline import run_headline
+from perfkit.report.page import Fact
 from perfkit.report.verdict_page import verdict_page
+from perfkit.result.search import Search
 from tests import stored_results
 from tests.report.test_answer import BUSY, GPU_IDLE, LATE, OVERLOADED, UNSTEADY, closed, made, open_
 from tests.report.test_verdict import comparison, verdict
 
+SHARE = {
+    "unit": "share",
+    "scale": "difference",
+    "baseline": 0.0,
+    "candidate": 0.0,
+    "estimate": 0.0,
+    "interval": (-0.001, 0.05),
+    "margin": 0.01,
+}
+CACHED = MeasurementWarning("cache_hits", "The cache answered.")
+WRONG = MeasurementWarning("invalid_output", "Checked answers were wrong.")
 MET, MISSED, UNCLEAR = "satisfied", "violated", "inconclusive"
 
 
@@ -49,6 +64,12 @@ def test_of_several_protocols_the_faster_one_is_large_and_the_others_stand_besid
         (closed(812.0, verdicts=[UNCLEAR]), "SLO unclear", "open"),
         (closed(812.0, warnings=[(UNSTEADY,)]), "not steady", "open"),
         (closed(812.0, warnings=[(UNSTEADY, GPU_IDLE)]), "GPU idle", "open"),
+        (closed(812.0, verdicts=[MET], warnings=[(GPU_IDLE,)]), "SLO met, GPU idle", "open"),
+        (closed(812.0, verdicts=[MISSED], warnings=[(GPU_IDLE,)]), "SLO missed", "bad"),
+        (closed(812.0, warnings=[(CACHED,)]), "1 warning", "open"),
+        (closed(812.0, warnings=[(CACHED, WRONG, BUSY)]), "2 warnings", "open"),
+        (closed(500.0, error_rates=[0.3]), "30.00% failed", "open"),
+        (closed(500.0, error_rates=[0.005]), "valid", "good"),
         (closed(812.0).model_copy(update={"status": "interrupted"}), "interrupted", "open"),
         (closed(812.0).model_copy(update={"status": "unsuccessful"}), "most requests failed", "bad"),
         (closed(200.0, 812.0, valid=[True, False], warnings=[(), (LATE,)]).model_copy(update={"status": "invalid"}), "1 of 2 load points not valid", "open"),
@@ -58,6 +79,55 @@ def test_the_word_says_how_far_to_trust_it(result, word, trust):
     found = run_headline(result)
     assert found is not None
     assert (found.word, found.trust) == (word, trust)
+
+
+def test_a_protocol_that_meets_the_slo_comes_before_a_faster_one_that_misses_it():
+    load = closed(1.0).summary[0].load
+    found = run_headline(made([load, load], [900.0, 1000.0], protocols=["http", "grpc"], verdicts=[MET, MISSED]))
+    assert found is not None
+    assert (found.figure, found.word) == ("900/s", "SLO met")
+    assert found.facts[-1] == Fact("throughput over grpc", "1,000/s", "SLO missed")
+
+
+@pytest.mark.parametrize(
+    ("reason", "low", "high", "figure", "interval", "word"),
+    [
+        ("precision", 490.0, 510.0, "500/s", "490/s to 510/s", "confirmed"),
+        ("never_missed", 500.0, None, "≥ 500/s", "500/s or more", "confirmed"),
+        ("budget", None, 510.0, "500/s", "510/s or less", "not decided yet"),
+    ],
+)
+def test_the_headline_of_a_search_says_no_more_than_the_search(reason, low, high, figure, interval, word):
+    search = Search(
+        slo={"p99": "25ms"},
+        capacity_per_s=500.0,
+        low_per_s=low,
+        high_per_s=high,
+        confidence=0.9,
+        precision=0.05,
+        stopped_because=reason,
+        reason="x",
+    )
+    found = run_headline(stored_results.result().model_copy(update={"search": search}))
+    assert found is not None
+    assert (found.figure, found.interval, found.word) == (figure, interval, word)
+
+
+@pytest.mark.parametrize(
+    ("result", "marks"),
+    [
+        (closed(200.0, 500.0, 812.0, 815.0), [(4, "enough")]),
+        (closed(200.0, 500.0, 812.0), []),
+        (closed(200.0, 500.0, verdicts=[MET, MISSED]), [(1, "SLO met up to here")]),
+        (closed(200.0, 500.0, verdicts=[MISSED, MISSED]), [(1, "SLO missed")]),
+        (closed(200.0, 500.0, verdicts=[UNCLEAR, MISSED]), [(1, "SLO unclear")]),
+        (open_([100, 200], [90.0, 90.0], warnings=[(OVERLOADED,)] * 2), []),
+        (open_([100, 200], [100.0, 190.0], error_rates=[0.4, 0.4]), []),
+        (open_([100, 200], [100.0, 190.0], warnings=[(), (OVERLOADED,)]), [(100, "kept up")]),
+    ],
+)
+def test_the_charts_mark_the_load_that_the_answer_is_about_with_its_words(result, marks):
+    assert [(point.load.level, text) for point, text in answer_loads(result.summary)] == marks
 
 
 def test_without_a_valid_load_point_there_is_no_large_figure():
@@ -74,6 +144,8 @@ def test_without_a_valid_load_point_there_is_no_large_figure():
         ("pass", [comparison("throughput", "pass", better="higher", estimate=1.0, interval=(0.8, 1.1))], "≤ 25.0 %",
          "the largest slowdown that is not ruled out: throughput, grpc, concurrency 16", "good"),
         ("inconclusive", [comparison("p99", "inconclusive", interval=(0.9, None))], "", "", "open"),
+        ("inconclusive", [comparison("p50", "pass", interval=(0.99, 1.005)), comparison("error_rate", "inconclusive", **SHARE)], "≤ 5.00 points",
+         "the largest slowdown that is not ruled out: error rate, grpc, concurrency 16", "open"),
         ("invalid", [], "", "", "bad"),
     ],
 )  # fmt: skip
