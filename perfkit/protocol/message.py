@@ -69,6 +69,8 @@ class InferRequest:
     """HTTP only: outputs that are not listed are returned as binary data."""
     plain_inputs: frozenset[str] = frozenset()
     """Inputs sent as values instead of bytes: as JSON over HTTP; over gRPC, one of them makes all contents typed."""
+    input_parameters: Mapping[str, Parameters] = dataclasses.field(default_factory=dict)
+    """Parameters of inputs, by the input's name."""
     input_slots: Mapping[str, SharedSlot] = dataclasses.field(default_factory=dict)
     """The inputs in shared memory, by name; their `raw` is not sent."""
 

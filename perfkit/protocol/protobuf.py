@@ -74,6 +74,7 @@ def encode_infer_request(request: InferRequest) -> bytes:
         raise ProtocolError(f"a gRPC message holds less than 2 GiB, but the request's tensors have {size_bytes:,} bytes")
     for tensor in request.inputs:
         described = message.inputs.add(name=tensor.name, datatype=tensor.datatype.value, shape=tensor.shape)
+        _fill_parameters(described.parameters, request.input_parameters.get(tensor.name, {}))
         if slot := request.input_slots.get(tensor.name):
             _fill_slot(described.parameters, slot)
         elif request.plain_inputs:

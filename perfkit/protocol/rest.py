@@ -39,7 +39,7 @@ from perfkit.protocol.rest_json import (
     read_text,
     unparsed,
 )
-from perfkit.protocol.tensor import Buffer, Datatype, Tensor, tensor_from_json, tensor_to_json
+from perfkit.protocol.tensor import Buffer, Datatype, Tensor, check_received_as_json, check_sent_as_json, tensor_from_json, tensor_to_json
 from perfkit.text import page_words
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
@@ -81,6 +81,9 @@ def encode_infer_request(request: InferRequest) -> tuple[dict[str, str], list[Bu
         else _tensor_document(tensor, tensor.name not in request.plain_inputs, blobs)
         for tensor in request.inputs
     ]
+    for described in document["inputs"]:
+        if given := request.input_parameters.get(described["name"]):
+            described["parameters"] = {**given, **described.get("parameters", {})}
     if request.outputs:
         document["outputs"] = [_output_document(output, request.binary_output) for output in request.outputs]
     parameters = dict(request.parameters)
@@ -124,6 +127,9 @@ def encode_infer_response(response: InferResponse, binary: Mapping[str, bool]) -
     if response.parameters:
         document["parameters"] = dict(response.parameters)
     blobs: list[Buffer] = []
+    for tensor in response.outputs:
+        if not binary[tensor.name]:
+            check_sent_as_json(tensor)
     document["outputs"] = [_tensor_document(tensor, binary[tensor.name], blobs) for tensor in response.outputs]
     return _framed(document, blobs)
 
@@ -371,6 +377,7 @@ def _read_tensor(
         return Tensor(name, datatype, sizes, b""), offset
     if what == "input" and size is None:
         read_list(fields, "data")  # other servers may answer with a scalar
+        check_received_as_json(name, datatype)
     if size is None:
         return tensor_from_json(name, datatype, sizes, fields["data"]), offset
     if isinstance(size, bool) or not isinstance(size, int) or size < 0:

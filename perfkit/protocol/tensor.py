@@ -70,7 +70,7 @@ class Datatype(enum.Enum):
 
     @property
     def has_json_form(self) -> bool:
-        """Whether its values can be written in JSON; those of FP16 and BF16 are binary only, as in Triton."""
+        """Whether every server takes its values as JSON: Triton does not take FP16 and BF16, which MLServer does."""
         return self not in (Datatype.FP16, Datatype.BF16)
 
 
@@ -194,15 +194,25 @@ def decode_bytes_elements(raw: Buffer) -> list[bytes]:
     return elements
 
 
-def tensor_from_json(name: str, datatype: Datatype, shape: tuple[int, ...], data: object) -> Tensor:
-    """Reads a JSON `data` value, nested or flat in row-major order, as strictly as Triton.
-
-    Raises ProtocolError for values of the wrong type, and for FP16 and BF16, which have no JSON form.
-    """
+def check_received_as_json(name: str, datatype: Datatype) -> None:
+    """Raises ProtocolError for the input of a server that is as strict as Triton, if the datatype has no JSON form there."""
     if not datatype.has_json_form:
         raise ProtocolError(
             f"receiving {datatype.value} data via JSON is not supported. Please use the binary data format for input {name}"
         )
+
+
+def check_sent_as_json(tensor: Tensor) -> None:
+    """Raises ProtocolError for the output of a server that is as strict as Triton, if the datatype has no JSON form there."""
+    if not tensor.datatype.has_json_form:
+        raise ProtocolError(f"{tensor.datatype.value} has no JSON form: use binary data for '{tensor.name}'")
+
+
+def tensor_from_json(name: str, datatype: Datatype, shape: tuple[int, ...], data: object) -> Tensor:
+    """Reads a JSON `data` value, nested or flat in row-major order, as strictly as Triton.
+
+    Raises ProtocolError for values of the wrong type.
+    """
     flat = _flatten(data)
     if any(size < 0 for size in shape) or len(flat) != math.prod(shape):
         raise ProtocolError(
@@ -227,9 +237,7 @@ def tensor_from_json(name: str, datatype: Datatype, shape: tuple[int, ...], data
 
 
 def tensor_to_json(tensor: Tensor) -> list[Any]:
-    """A tensor's values as a flat list for a JSON `data` member; raises ProtocolError for FP16, BF16 and bytes that are not UTF-8."""
-    if not tensor.datatype.has_json_form:
-        raise ProtocolError(f"{tensor.datatype.value} has no JSON form: use binary data for '{tensor.name}'")
+    """A tensor's values as a flat list for a JSON `data` member; raises ProtocolError for bytes that are not UTF-8."""
     values: list[Any] = tensor_to_array(tensor).ravel().tolist()
     if tensor.datatype is not Datatype.BYTES:
         return values

@@ -24,6 +24,14 @@ def _json_if_typed(value: object) -> object:
     return "json" if value == "typed" else value
 
 
+def _check_parameter(value: object) -> object:
+    if not isinstance(value, bool | int | float | str):
+        raise PydanticCustomError("not_values", "expected a number, text, true or false, found {found}", {"found": repr(value)})
+    if isinstance(value, int) and value.bit_length() > _MAX_INTEGER_BITS:
+        raise PydanticCustomError("too_long", "expected an integer of up to 64 bits")
+    return value
+
+
 class InputSection(Section):
     """The keys of all kinds of inputs.
 
@@ -35,6 +43,8 @@ class InputSection(Section):
     """The full shape without the batch dimension; required where the model's metadata has -1."""
     datatype: Text | None = None
     """The v2 datatype, such as FP32, for servers that do not describe their models."""
+    parameters: dict[Text, Annotated[Any, BeforeValidator(_check_parameter)]] = Field(default_factory=dict)
+    """Parameters of the input, as the v2 protocol has them, such as `content_type` for MLServer's codecs."""
     force: Annotated[bool, Field(strict=True)] = False
     """Take `datatype` and `shape` from here where the model's metadata says otherwise, for servers whose metadata is narrower than what they accept."""
     encoding: Annotated[Encoding, BeforeValidator(_json_if_typed, json_schema_input_type=Literal["binary", "json", "typed"])] | None = None
@@ -153,14 +163,6 @@ class Output(Section):
     """Ask for that many top classes in place of the values; 0 asks for the values."""
     encoding: Encoding | None = None
     """Whether the tensor is sent or requested as binary data or as JSON; the default follows `workload.encoding`."""
-
-
-def _check_parameter(value: object) -> object:
-    if not isinstance(value, bool | int | float | str):
-        raise PydanticCustomError("not_values", "expected a number, text, true or false, found {found}", {"found": repr(value)})
-    if isinstance(value, int) and value.bit_length() > _MAX_INTEGER_BITS:
-        raise PydanticCustomError("too_long", "expected an integer of up to 64 bits")
-    return value
 
 
 class Workload(Section):

@@ -83,7 +83,10 @@ def request_template(workload: Workload, metadata: ModelMetadata, version: str, 
         RequestedOutput(one.name, one.classes, None if one.encoding is None else one.encoding == "binary") for one in workload.outputs
     )
     is_binary, parameters = workload.encoding != "json", _parameters(workload)
-    return InferRequest(metadata.name, (), outputs, version, "", parameters, binary_output=is_binary, plain_inputs=plain)
+    of_inputs = {one.name: given.parameters for one in inputs if (given := workload.inputs.get(one.name)) is not None and given.parameters}
+    return InferRequest(
+        metadata.name, (), outputs, version, "", parameters, binary_output=is_binary, plain_inputs=plain, input_parameters=of_inputs
+    )
 
 
 def request_id(workload: Workload, variant: int) -> str:
@@ -128,7 +131,8 @@ def payload_sha256(requests: Sequence[InferRequest], checkpoint: Checkpoint = la
         checkpoint()
         asked = [(output.name, output.classes, output.binary) for output in request.outputs]
         shapes = [(tensor.name, tensor.datatype.value, tensor.shape, len(tensor.raw)) for tensor in request.inputs]
-        head = [request.id, dict(request.parameters), request.binary_output, sorted(request.plain_inputs), asked, shapes]
+        of_inputs = [{name: dict(given) for name, given in request.input_parameters.items()}] if request.input_parameters else []
+        head = [request.id, dict(request.parameters), request.binary_output, sorted(request.plain_inputs), asked, shapes, *of_inputs]
         digest.update(json.dumps(head, sort_keys=True).encode())
         for tensor in request.inputs:
             digest.update(tensor.raw)

@@ -11,7 +11,7 @@ from aiohttp import web
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import rest
 from perfkit.protocol.message import InferRequest, InferResponse, Parameter
-from perfkit.protocol.tensor import Tensor, tensor_from_json, tensor_to_json
+from perfkit.protocol.tensor import Tensor, check_received_as_json, check_sent_as_json, tensor_from_json, tensor_to_json
 from server_stub.http.connections import MODEL_PATHS, TRACE, json_response
 from server_stub.http.inference import check_json_size
 from server_stub.inference.definition import ModelDefinition, TensorDefinition
@@ -56,6 +56,7 @@ def encode_generate(response: InferResponse) -> dict[str, Any]:
     if response.id:
         document["id"] = response.id
     for tensor in response.outputs:
+        check_sent_as_json(tensor)
         values = tensor_to_json(tensor)
         document[tensor.name] = values[0] if len(values) == 1 else values
     return document
@@ -138,6 +139,7 @@ def _tensor(model: ModelDefinition, definition: TensorDefinition, value: object)
         shape[shape.index(-1)] = len(values) // fixed
     if not is_clear or math.prod(shape) != len(values):
         raise ProtocolError(f"The schema can not convert input '{definition.name}' to tensor with proper shape")
+    check_received_as_json(definition.name, definition.datatype)
     return tensor_from_json(definition.name, definition.datatype, tuple(shape), values)
 
 

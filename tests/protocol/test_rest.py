@@ -13,10 +13,11 @@ import tritonclient.http
 import tritonclient.utils
 from hypothesis import given
 from hypothesis import strategies as st
+from tritonclient.grpc import service_pb2
 from tritonclient.http import InferInput, InferRequestedOutput
 
 from perfkit.errors import ErrorKind, ProtocolError
-from perfkit.protocol import rest
+from perfkit.protocol import protobuf, rest
 from perfkit.protocol.message import ComposingModel, InferRequest, InferResponse, ModelConfig, ModelMetadata, RequestedOutput
 from perfkit.protocol.tensor import Datatype, Tensor, tensor_from_array, tensor_to_array, tensor_to_json
 from tests.protocol.samples import ARRAYS, METADATA, our_tensor
@@ -254,9 +255,28 @@ def test_members_outside_the_protocol_are_ignored_in_answers():
     assert response.parameters == {"kept": 1}
 
 
-def test_a_half_float_input_cannot_be_sent_as_json():
-    with pytest.raises(ProtocolError, match="FP16 has no JSON form"):
-        rest.encode_infer_request(sent(InferRequest("m", (HALF,)), binary=False))
+def test_half_floats_are_sent_and_read_as_json_by_a_client_and_refused_by_a_server():
+    """MLServer takes and gives them; Triton does neither, and a server that is as strict says so."""
+    _, body = rest.encode_infer_request(sent(InferRequest("m", (HALF,)), binary=False))
+    assert json.loads(bytes(body[0]))["inputs"][0]["data"] == [1.0, -2.0]
+    with pytest.raises(ProtocolError, match="receiving FP16 data via JSON is not supported") as refused:
+        rest.decode_infer_request("m", "", body[0], None)
+    assert refused.value.kind is ErrorKind.INVALID_ARGUMENT
+    answer = json.dumps({"model_name": "m", "outputs": [{"name": "H", "datatype": "FP16", "shape": [2], "data": [1, -2]}]}).encode()
+    assert rest.decode_infer_response(answer, None).outputs == (HALF,)
+    with pytest.raises(ProtocolError, match="FP16 has no JSON form: use binary data for 'H'"):
+        rest.encode_infer_response(InferResponse("m", "1", (HALF,)), {"H": False})
+
+
+def test_parameters_of_an_input_stand_beside_those_of_its_encoding():
+    request = InferRequest("m", (HALF, FIRST), input_parameters={"H": {"content_type": "np", "n": 2}})
+    document = json.loads(bytes(rest.encode_infer_request(request)[1][0]))
+    assert document["inputs"][0]["parameters"] == {"content_type": "np", "n": 2, "binary_data_size": 4}
+    assert document["inputs"][1]["parameters"] == {"binary_data_size": len(FIRST.raw)}
+    message = service_pb2.ModelInferRequest.FromString(protobuf.encode_infer_request(request))
+    assert message.inputs[0].parameters["content_type"].string_param == "np"
+    assert message.inputs[0].parameters["n"].int64_param == 2
+    assert not message.inputs[1].parameters
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ MESSAGES = [
     (HEAD + "concurrency: 3\n", f"s.yaml:3: concurrency: unknown key; did you mean 'load.closed.concurrency'? Known keys: {TOP_KEYS}"),
     (HEAD + "measure:\n  duraton: 3s\n", "s.yaml:4: measure.duraton: unknown key; did you mean 'duration'? Known keys: warmup, duration, requests, drain, repetitions, until_decided, abort_error_rate, workers, cpus, checkpoint"),
     (HEAD + "workload:\n  outputs:\n    - {name: a, clases: 3}\n", "s.yaml:5: workload.outputs[0].clases: unknown key; did you mean 'classes'? Known keys: name, classes, encoding"),
-    (HEAD + INPUT + "{generate: ones, shap: [1]}\n", "s.yaml:5: workload.inputs.A.shap: unknown key; did you mean 'shape'? Known keys: shape, datatype, force, encoding, generate, text, text_length"),
+    (HEAD + INPUT + "{generate: ones, shap: [1]}\n", "s.yaml:5: workload.inputs.A.shap: unknown key; did you mean 'shape'? Known keys: shape, datatype, parameters, force, encoding, generate, text, text_length"),
     (HEAD + INPUT + "{generate: omit, text: a}\n", "s.yaml:5: workload.inputs.A.generate: an input that is left out has neither text nor text_length: remove them"),
     (HEAD + INPUT + "{generate: random, text: a, text_length: 3}\n", "s.yaml:5: workload.inputs.A.generate: text and text_length exclude each other: remove one"),
     (HEAD + "workload:\n  inputs:\n    '*': {strings: [a]}\n", "s.yaml:4: workload.inputs: '*' stands for several inputs: give generate: random, zeros, ones or arange"),
