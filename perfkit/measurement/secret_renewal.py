@@ -10,6 +10,7 @@ from perfkit.clock import Clock
 from perfkit.errors import ScenarioError
 from perfkit.load.loop import Stoppable
 from perfkit.measurement.run_target import RunTarget, WorkloadKey
+from perfkit.scenario.secret_values import SecretRereading
 
 if TYPE_CHECKING:
     from perfkit.measurement.scenario_run import ScenarioRun
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 class SecretRenewal:
     """Reads the secrets of the runs' target again and again, by a thread, so that neither the driver nor the workers wait for a command.
 
-    A secret that cannot be read keeps its value, of which `note` is told once.
+    A secret that cannot be read keeps its value, of which `note` is told once; the others are renewed.
     """
 
     def __init__(self, runs: "Sequence[ScenarioRun]", target: RunTarget, clock: Clock, note: Callable[[str], None]) -> None:
@@ -45,17 +46,18 @@ class SecretRenewal:
             self._pass_on()
 
     async def _renew(self, every_ns: int) -> None:
-        last_failure = ""
+        told = set[str]()
         while True:
             await self._clock.sleep_until_ns(self._clock.now_ns() + every_ns)
+            rereading, addresses = SecretRereading(), self._known
             try:
-                addresses = await asyncio.to_thread(self._target.resolve)
-            except ScenarioError as error:
-                if str(error) != last_failure:
-                    self._note(f"{error}; the value from before is used")
-                last_failure = str(error)
-                continue
-            last_failure = ""
+                addresses = await asyncio.to_thread(self._target.resolve, rereading)
+            except ScenarioError as error:  # a value that fits no header or URL
+                rereading.failures.append(str(error))
+            for failure in rereading.failures:
+                if failure not in told:
+                    self._note(f"{failure}; the value from before is used")
+                told.add(failure)
             if addresses == self._known:
                 continue
             self._known = addresses

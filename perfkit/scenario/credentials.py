@@ -11,7 +11,7 @@ from typing import Any
 
 from perfkit.errors import ScenarioError
 from perfkit.scenario.origins import URL_KEYS, KeyPath, on_one_line
-from perfkit.scenario.secret_values import secret_values
+from perfkit.scenario.secret_values import SecretRereading, secret_values
 from perfkit.scenario.target import Target, TlsOptions
 from perfkit.target.address import Address, Tls, redacted_url, split_credentials
 
@@ -40,13 +40,19 @@ def is_shown(header: str, value: str) -> bool:
     return header.lower() in _SHOWN and not has_variable(value)
 
 
-def resolve_address(target: Target, url: str, folder: pathlib.Path, environ: Mapping[str, str] = os.environ) -> Address:
-    """The address of the target at `url`; TLS files are relative to the scenario's folder.
+def resolve_address(
+    target: Target,
+    url: str,
+    folder: pathlib.Path,
+    environ: Mapping[str, str] = os.environ,
+    rereading: SecretRereading | None = None,
+) -> Address:
+    """The address of the target at `url`; TLS files are relative to the scenario's folder. See `secret_values` for `rereading`.
 
     Raises ScenarioError if a variable is not set, a secret cannot be read, a header cannot be sent, or a file is missing.
     """
     address = Address.parse(url)
-    environ = {**environ, **secret_values(target, folder)} if target.secrets else environ
+    environ = {**environ, **secret_values(target, folder, rereading)} if target.secrets else environ
     secrets: set[str] = set()
     headers: dict[str, str] = {}
     url_key = f"target.urls.{address.protocol}" if target.urls else "target.url"
@@ -79,9 +85,9 @@ def resolve_address(target: Target, url: str, folder: pathlib.Path, environ: Map
     return dataclasses.replace(address, headers=headers, tls=tls, secrets=frozenset(secrets))
 
 
-def resolve_replicas(target: Target, urls: Sequence[str], folder: pathlib.Path) -> Address:
+def resolve_replicas(target: Target, urls: Sequence[str], folder: pathlib.Path, rereading: SecretRereading | None = None) -> Address:
     """The address of the first URL, with those of the others as its replicas; raises ScenarioError as `resolve_address` does."""
-    first, *others = (resolve_address(target, url, folder) for url in urls)
+    first, *others = (resolve_address(target, url, folder, rereading=rereading) for url in urls)
     # each redacts the secrets of all, since messages of one may be shown with another's
     secrets = first.secrets.union(*(other.secrets for other in others))
     return dataclasses.replace(first, secrets=secrets, replicas=tuple(dataclasses.replace(other, secrets=secrets) for other in others))

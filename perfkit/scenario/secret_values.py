@@ -1,5 +1,6 @@
 """The values of `target.secrets`, which files or commands give, and which are read again once they are older than `every`."""
 
+import dataclasses
 import pathlib
 import subprocess
 import threading
@@ -17,19 +18,39 @@ _read: dict[tuple[SecretSource, pathlib.Path], tuple[int, str]] = {}
 _lock = threading.Lock()
 
 
-def secret_values(target: Target, folder: pathlib.Path) -> dict[str, str]:
+@dataclasses.dataclass(frozen=True)
+class SecretRereading:
+    """Secrets that are read again while load is sent: one that cannot be read keeps its value."""
+
+    failures: list[str] = dataclasses.field(default_factory=list)
+    """What could not be read, and why."""
+
+
+def secret_values(target: Target, folder: pathlib.Path, rereading: SecretRereading | None = None) -> dict[str, str]:
     """The value of each secret, without the space around it; paths and programs are relative to the folder.
 
-    Blocks while a command runs. Raises ScenarioError, which does not show what a command wrote.
+    Blocks while a command runs. Raises ScenarioError, which does not show what a command wrote; with `rereading` only if no value is known.
     """
     with _lock:
-        return {name: _value(f"target.secrets.{name}", source, folder) for name, source in target.secrets.items()}
+        return {name: _value(f"target.secrets.{name}", source, folder, rereading) for name, source in target.secrets.items()}
 
 
-def _value(key: str, source: SecretSource, folder: pathlib.Path) -> str:
+def _value(key: str, source: SecretSource, folder: pathlib.Path, rereading: SecretRereading | None) -> str:
     now_ns, known = MonotonicClock().now_ns(), _read.get((source, folder))
     if known is not None and now_ns - known[0] < source.every_ns:
         return known[1]
+    try:
+        value = _new_value(key, source, folder)
+    except ScenarioError as error:
+        if rereading is None or known is None:
+            raise
+        rereading.failures.append(str(error))
+        value = known[1]
+    _read[source, folder] = now_ns, value
+    return value
+
+
+def _new_value(key: str, source: SecretSource, folder: pathlib.Path) -> str:
     raw = _of_file(key, folder / source.file) if source.file is not None else _of_command(key, source.command or "", folder)
     try:
         value = raw.decode("ascii").strip()
@@ -37,7 +58,6 @@ def _value(key: str, source: SecretSource, folder: pathlib.Path) -> str:
         value = ""
     if not value or not value.isprintable():
         raise ScenarioError(f"{key}: expected a line of ASCII, found {'nothing' if not raw.strip() else 'something else'}")
-    _read[source, folder] = now_ns, value
     return value
 
 

@@ -67,7 +67,7 @@ class Group:
 
 
 def test_a_secret_that_cannot_be_read_keeps_its_value_and_is_told_of_once(tmp_path):
-    """Read again and again: the same value, a new one, two equal failures, another new one."""
+    """Read again and again: the same value, a new one, two equal failures, another new one with a failure of another secret."""
     group, notes, has_ended = Group(), list[str](), threading.Event()
     (tmp_path / "s.yaml").write_text(SCENARIO.replace("PORT", "1"))
     loaded = read_scenario(tmp_path / "s.yaml", environ={})
@@ -76,11 +76,13 @@ def test_a_secret_that_cannot_be_read_keeps_its_value_and_is_told_of_once(tmp_pa
     def addresses(value):
         return {(None, "http"): Address("http", "h", 1, headers={"a": value})}
 
-    def resolve():
+    def resolve(rereading):
         value = next(answers, None)
         if value is None:
             has_ended.set()
             return addresses("newest")
+        if value == "newest":
+            rereading.failures.append("target.secrets.OTHER: gone")
         if value:
             return addresses(value)
         raise ScenarioError("target.secrets.TOKEN: gone")
@@ -97,4 +99,4 @@ def test_a_secret_that_cannot_be_read_keeps_its_value_and_is_told_of_once(tmp_pa
 
     assert asyncio.run(main()) == [["newest"]]
     assert group.renewed == [["new"], ["newest"]]
-    assert notes == ["target.secrets.TOKEN: gone; the value from before is used"]
+    assert notes == [f"target.secrets.{name}: gone; the value from before is used" for name in ("TOKEN", "OTHER")]

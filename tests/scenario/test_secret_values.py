@@ -82,6 +82,23 @@ def test_a_value_is_read_again_only_when_it_is_old(tmp_path):
     assert seen == ["Bearer a", "Bearer a", "Bearer a", "Bearer b"]
 
 
+def test_a_secret_that_cannot_be_read_again_keeps_its_value_and_the_others_are_renewed(tmp_path):
+    secrets = {name: {"file": name, "every": "1ns"} for name in ("A", "TOKEN")}
+    target = Target.model_validate({"model": "m", "url": "http://h", "headers": {"a": "${A}", "b": "${TOKEN}"}, "secrets": secrets})
+    for name in secrets:
+        (tmp_path / name).write_text(f"{name} old")
+    resolve_address(target, "http://h", tmp_path, {})
+    (tmp_path / "A").unlink()
+    (tmp_path / "TOKEN").write_text("new")
+    rereading = secret_values.SecretRereading()
+    assert resolve_address(target, "http://h", tmp_path, {}, rereading).headers == {"a": "A old", "b": "new"}
+    missing = f"target.secrets.A: {tmp_path / 'A'} cannot be read: No such file or directory"
+    assert rereading.failures == [missing]
+    with pytest.raises(ScenarioError) as caught:  # of the next run
+        resolve_address(target, "http://h", tmp_path, {})
+    assert str(caught.value) == missing
+
+
 @pytest.mark.parametrize("source", [{}, {"file": "a", "command": "b"}, {"command": "a | b"}, {"file": "a", "every": "0s"}, None])
 def test_a_source_is_a_file_or_a_command(source):
     with pytest.raises(ValueError, match="secrets"):
