@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perfkit.clock import Clock
@@ -32,10 +33,12 @@ class SecretRenewal:
     @contextlib.contextmanager
     def follow(self) -> Iterator[None]:
         """Renews them for the length of the block, which is not ended by what goes wrong."""
-        task = None if self._every_ns is None else asyncio.ensure_future(self._renew(self._every_ns))
+        stopped = threading.Event()
+        task = None if self._every_ns is None else asyncio.ensure_future(self._renew(self._every_ns, stopped))
         try:
             yield
         finally:
+            stopped.set()
             if task is not None:
                 task.cancel()
 
@@ -45,16 +48,17 @@ class SecretRenewal:
         if self._known is not self._target.addresses:
             self._pass_on()
 
-    async def _renew(self, every_ns: int) -> None:
+    async def _renew(self, every_ns: int, stopped: threading.Event) -> None:
         told = set[str]()
         while True:
             await self._clock.sleep_until_ns(self._clock.now_ns() + every_ns)
-            rereading, addresses = SecretRereading(), self._known
+            rereading, addresses = SecretRereading(stopped), self._known
+            failures: Iterable[str] = rereading.failures.values()
             try:
                 addresses = await asyncio.to_thread(self._target.resolve, rereading)
             except ScenarioError as error:  # a value that fits no header or URL
-                rereading.failures.append(str(error))
-            for failure in rereading.failures:
+                failures = [*failures, str(error)]
+            for failure in failures:
                 if failure not in told:
                     self._note(f"{failure}; the value from before is used")
                 told.add(failure)

@@ -1,18 +1,24 @@
 """A token that a file gives and that changes while load is sent: the worker processes send the new one, and the result has neither."""
 
 import asyncio
+import contextlib
+import shlex
 import threading
 from types import SimpleNamespace
 from typing import Any
+
+import psutil
 
 from perfkit.clock import MonotonicClock
 from perfkit.errors import ScenarioError
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.lifecycle import measure_scenario
-from perfkit.measurement.run_target import RunTarget
+from perfkit.measurement.run_target import RunTarget, open_target
 from perfkit.measurement.secret_renewal import SecretRenewal
+from perfkit.scenario import secret_values
 from perfkit.scenario.file import read_scenario
 from perfkit.target.address import Address
+from tests.conditions import until, until_ended
 from tests.json_server import serving, v2_handler
 
 SCENARIO = """\
@@ -82,7 +88,7 @@ def test_a_secret_that_cannot_be_read_keeps_its_value_and_is_told_of_once(tmp_pa
             has_ended.set()
             return addresses("newest")
         if value == "newest":
-            rereading.failures.append("target.secrets.OTHER: gone")
+            rereading.failures[loaded.scenario.target.secrets["TOKEN"], tmp_path] = "target.secrets.OTHER: gone"
         if value:
             return addresses(value)
         raise ScenarioError("target.secrets.TOKEN: gone")
@@ -100,3 +106,26 @@ def test_a_secret_that_cannot_be_read_keeps_its_value_and_is_told_of_once(tmp_pa
     assert asyncio.run(main()) == [["newest"]]
     assert group.renewed == [["new"], ["newest"]]
     assert notes == [f"target.secrets.{name}: gone; the value from before is used" for name in ("TOKEN", "OTHER")]
+
+
+def test_the_end_of_the_run_ends_a_command_and_what_it_started(tmp_path, monkeypatch):
+    """The first reading ends at once; the second starts a child, of which it writes the number, and waits for it."""
+    monkeypatch.setattr(secret_values, "_WITHIN_S", 3600)
+    (tmp_path / "command.sh").write_text("echo value; [ -e first ] || exec touch first; sleep 3600 & echo $! > made; mv made child; wait")
+    command = f"sh {shlex.quote(str(tmp_path / 'command.sh'))}"
+    (tmp_path / "s.yaml").write_text(SCENARIO.replace("PORT", "1").replace("file: token", f"command: {command}"))
+    loaded = read_scenario(tmp_path / "s.yaml", environ={})
+
+    async def main():
+        async with open_target(loaded, (), print, tmp_path / "log") as target:
+            run: Any = SimpleNamespace(plain={None: loaded}, workloads={})
+            with SecretRenewal([run], target, MonotonicClock(), print).follow():
+                await until((tmp_path / "child").exists)
+                child = psutil.Process(int((tmp_path / "child").read_text()))
+            try:
+                until_ended([child])
+            finally:  # or the event loop would wait for the command
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
+
+    asyncio.run(main())
