@@ -108,7 +108,10 @@ class PointRun:
                     run.observer.note_added(f"{run.title and f'{run.title}: '}{title_of(load_point)}: {reason}.")
                 observation.point_begins(begins)
                 workloads = [run.workloads[key] for key in keys]  # with the secrets of now
-                attempts.append(await self._send_point(load_point, workloads, target, observation, set_loop, len(attempts)))
+                try:
+                    attempts.append(await self._send_point(load_point, workloads, target, observation, set_loop, len(attempts)))
+                finally:
+                    renewal.group_ended()
             if number == total and not (run.is_search or run.scenario.measure.until_decided):
                 run.observer.all_answered()
             sent = attempts[-1]

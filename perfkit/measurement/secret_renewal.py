@@ -43,10 +43,14 @@ class SecretRenewal:
                 task.cancel()
 
     def set_loop(self, group: Stoppable, workloads: Sequence[WorkloadKey]) -> None:
-        """The workers that send these workloads from now on; their requests may have been made before the last change."""
+        """The workers that send these workloads until `group_ended`; their requests may have been made before the last change."""
         self._sending = (group, workloads)
         if self._known is not self._target.addresses:
             self._pass_on()
+
+    def group_ended(self) -> None:
+        """No workers are told of changes from now on: their processes may have another load point's workloads."""
+        self._sending = None
 
     async def _renew(self, every_ns: int, stopped: threading.Event) -> None:
         told = set[str]()

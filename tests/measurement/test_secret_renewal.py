@@ -2,15 +2,17 @@
 
 import asyncio
 import contextlib
+import itertools
 import shlex
 import threading
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import psutil
 
 from perfkit.clock import MonotonicClock
 from perfkit.errors import ScenarioError
+from perfkit.measurement import lifecycle
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.lifecycle import measure_scenario
 from perfkit.measurement.run_target import RunTarget, open_target
@@ -28,7 +30,22 @@ measure: {warmup: 0s, duration: 60s, repetitions: 1, workers: 2}
 """
 
 
-def test_worker_processes_send_a_token_that_changes_and_the_result_has_none(tmp_path):
+class ToldRenewal(SecretRenewal):
+    """Notes whether workers are told of changes, whenever that changes."""
+
+    told: ClassVar[list[bool]] = []
+
+    def set_loop(self, group, workloads):
+        self.told.append(True)
+        super().set_loop(group, workloads)
+
+    def group_ended(self):
+        self.told.append(False)
+        super().group_ended()
+
+
+def test_worker_processes_send_a_token_that_changes_and_the_result_has_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(lifecycle, "SecretRenewal", ToldRenewal)
     interruption, seen, lock = Interruption(), list[str](), threading.Lock()
     (tmp_path / "token").write_text("planted-0\n")
 
@@ -53,6 +70,7 @@ def test_worker_processes_send_a_token_that_changes_and_the_result_has_none(tmp_
             return (await measure_scenario(loaded, tmp_path / "out", RunObserver(), interruption)).result
 
     result = asyncio.run(main())
+    assert ToldRenewal.told == [True, False]
     assert seen == [f"Bearer planted-{number}" for number in range(4)]
     (point,) = result.points
     assert point.requests.outcomes["rejected"] == 0
@@ -129,3 +147,27 @@ def test_the_end_of_the_run_ends_a_command_and_what_it_started(tmp_path, monkeyp
                     child.kill()
 
     asyncio.run(main())
+
+
+def test_workers_that_have_ended_are_told_of_no_change(tmp_path):
+    """Between two load points their processes may have the next one's workloads, which are others."""
+    group, has_ended = Group(), threading.Event()
+    (tmp_path / "s.yaml").write_text(SCENARIO.replace("PORT", "1"))
+    loaded = read_scenario(tmp_path / "s.yaml", environ={})
+    readings = itertools.count()
+
+    def resolve(_):
+        if (number := next(readings)) == 3:
+            has_ended.set()
+        return {(None, "http"): Address("http", "h", 1, headers={"a": str(number)})}
+
+    async def main():
+        run: Any = SimpleNamespace(plain={None: loaded}, workloads={})
+        renewal = SecretRenewal([run], RunTarget(resolve(None), None, resolve), MonotonicClock(), print)
+        renewal.set_loop(group, [(None, "http")])
+        renewal.group_ended()
+        with renewal.follow():
+            await asyncio.to_thread(has_ended.wait)
+
+    asyncio.run(main())
+    assert group.renewed == []
