@@ -42,15 +42,22 @@ class SecretRenewal:
             if task is not None:
                 task.cancel()
 
-    def set_loop(self, group: Stoppable, workloads: Sequence[WorkloadKey]) -> None:
-        """The workers that send these workloads until `group_ended`; their requests may have been made before the last change."""
-        self._sending = (group, workloads)
-        if self._known is not self._target.addresses:
-            self._pass_on()
+    @contextlib.contextmanager
+    def telling(self, workloads: Sequence[WorkloadKey]) -> Iterator[Callable[[Stoppable], None]]:
+        """Gives what takes the workers that send these workloads, whose requests may have been made before the last change.
 
-    def group_ended(self) -> None:
-        """No workers are told of changes from now on: their processes may have another load point's workloads."""
-        self._sending = None
+        They are told of changes until the block ends: then their processes may have another load point's workloads.
+        """
+
+        def set_loop(group: Stoppable) -> None:
+            self._sending = (group, workloads)
+            if self._known is not self._target.addresses:
+                self._pass_on()
+
+        try:
+            yield set_loop
+        finally:
+            self._sending = None
 
     async def _renew(self, every_ns: int, stopped: threading.Event) -> None:
         told = set[str]()

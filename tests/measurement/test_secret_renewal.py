@@ -31,17 +31,16 @@ measure: {warmup: 0s, duration: 60s, repetitions: 1, workers: 2}
 
 
 class ToldRenewal(SecretRenewal):
-    """Notes whether workers are told of changes, whenever that changes."""
+    """Notes whose workers are told of changes, and when they no longer are."""
 
-    told: ClassVar[list[bool]] = []
+    told: ClassVar[list[Any]] = []
 
-    def set_loop(self, group, workloads):
-        self.told.append(True)
-        super().set_loop(group, workloads)
-
-    def group_ended(self):
-        self.told.append(False)
-        super().group_ended()
+    @contextlib.contextmanager
+    def telling(self, workloads):
+        self.told.append(workloads)
+        with super().telling(workloads) as set_loop:
+            yield set_loop
+        self.told.append("ended")
 
 
 def test_worker_processes_send_a_token_that_changes_and_the_result_has_none(tmp_path, monkeypatch):
@@ -70,7 +69,7 @@ def test_worker_processes_send_a_token_that_changes_and_the_result_has_none(tmp_
             return (await measure_scenario(loaded, tmp_path / "out", RunObserver(), interruption)).result
 
     result = asyncio.run(main())
-    assert ToldRenewal.told == [True, False]
+    assert ToldRenewal.told == [[(None, "http")], "ended"]
     assert seen == [f"Bearer planted-{number}" for number in range(4)]
     (point,) = result.points
     assert point.requests.outcomes["rejected"] == 0
@@ -115,10 +114,11 @@ def test_a_secret_that_cannot_be_read_keeps_its_value_and_is_told_of_once(tmp_pa
         run: Any = SimpleNamespace(plain={None: loaded}, workloads={})
         renewal = SecretRenewal([run], RunTarget(addresses("old"), None, resolve), MonotonicClock(), notes.append)
         with renewal.follow():
-            renewal.set_loop(group, [(None, "http")])
-            assert await asyncio.to_thread(has_ended.wait, 30)
-            later = Group()
-            renewal.set_loop(later, [(None, "http")])  # of the next load point, whose requests may be older
+            with renewal.telling([(None, "http")]) as set_loop:
+                set_loop(group)
+                assert await asyncio.to_thread(has_ended.wait, 30)
+            with renewal.telling([(None, "http")]) as set_loop:
+                set_loop(later := Group())  # of the next load point, whose requests may be older
             return later.renewed
 
     assert asyncio.run(main()) == [["newest"]]
@@ -164,8 +164,8 @@ def test_workers_that_have_ended_are_told_of_no_change(tmp_path):
     async def main():
         run: Any = SimpleNamespace(plain={None: loaded}, workloads={})
         renewal = SecretRenewal([run], RunTarget(resolve(None), None, resolve), MonotonicClock(), print)
-        renewal.set_loop(group, [(None, "http")])
-        renewal.group_ended()
+        with renewal.telling([(None, "http")]) as set_loop:
+            set_loop(group)
         with renewal.follow():
             await asyncio.to_thread(has_ended.wait)
 
