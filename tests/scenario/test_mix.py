@@ -12,7 +12,7 @@ target: {timeout: 5s, engine: reference}
 workload: {seed: 3, batch_size: 4}
 workloads:
   - {name: small, weight: 70, model: a, batch_size: 1, slo: {p99: 20ms}}
-  - {name: large, weight: 30, model: b, protocol: grpc, target: {timeout: 9s, headers: {X-Key: secret}}}
+  - {name: large, weight: 30, model: b, protocol: grpc, target: {timeout: 9s, headers: {X-Key: planted}}}
 load: {open: {rate: [100, 200]}}
 """
 OWN = """\
@@ -68,7 +68,7 @@ def test_loads_of_their_own_may_be_closed_and_open(tmp_path):
 def test_what_a_result_stores_has_no_secrets_and_is_the_same_mix(tmp_path, text):
     scenario = read(tmp_path, text).scenario
     stored = scenario_document(scenario)
-    assert "secret" not in str(stored)
+    assert "planted" not in str(stored)
     assert "pw" not in str(stored)
     again = read_document(stored).scenario
     for before, after in zip(scenario.plain_scenarios(), again.plain_scenarios(), strict=True):
@@ -105,7 +105,7 @@ def test_an_error_names_the_workloads_own_line_and_key(tmp_path, text, old, new,
     with pytest.raises(ScenarioError) as raised:
         read(tmp_path, text.replace(old, new, 1))
     assert message in str(raised.value)
-    assert "secret" not in str(raised.value)
+    assert "planted" not in str(raised.value)
 
 
 def test_a_mix_needs_no_target_besides_those_of_its_workloads(tmp_path):
