@@ -97,10 +97,10 @@ class PointRun:
         key = (part.protocol, part.workload, load_point.repetition)
         alike = [one for one in run.so_far.points if one.valid and (one.protocol, one.workload, one.repetition) == key]
         extension = WarmUpExtension(describe_point(load_point), () if load_point.is_mix else alike, in_doubt=run.extends_in_doubt)
-        with run.interruption.stopping(target.server) as set_stopped:
+        with run.interruption.stopping(target.server) as set_stopped, renewal.telling(keys) as set_told:
 
             def set_loop(group: Stoppable) -> None:
-                renewal.set_loop(group, keys)
+                set_told(group)
                 set_stopped(group)
 
             while not attempts or (reason := self._repeats(extension, attempts[-1])):

@@ -12,6 +12,7 @@ from perfkit.errors import MissingEndpointError, PerfkitError
 from perfkit.scenario.credentials import resolve_replicas
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import ColdStartLoadSpec
+from perfkit.scenario.secret_values import SecretRereading
 from perfkit.scenario.target import Target
 from perfkit.target.address import Address, WireProtocol
 from perfkit.target.command import takes_ports, with_ports
@@ -32,7 +33,7 @@ class RunTarget:
 
     addresses: Mapping[WorkloadKey, Address]
     server: StartedServer | None
-    resolve: Callable[[], Mapping[WorkloadKey, Address]] = dict
+    resolve: Callable[[SecretRereading], Mapping[WorkloadKey, Address]] = lambda _: {}
     """The same addresses with the secrets of now; it may block, and raises ScenarioError."""
 
 
@@ -152,9 +153,11 @@ def _targets(loaded: LoadedScenario) -> dict[str | None, Target]:
     return dict(zip(names, (plain.target for plain in loaded.scenario.plain_scenarios()), strict=True))
 
 
-def _addresses(loaded: LoadedScenario, urls_of_server: Mapping[WireProtocol, str]) -> dict[WorkloadKey, Address]:
+def _addresses(
+    loaded: LoadedScenario, urls_of_server: Mapping[WireProtocol, str], rereading: SecretRereading | None = None
+) -> dict[WorkloadKey, Address]:
     return {
-        (name, protocol): resolve_replicas(one, one.urls_by_protocol.get(protocol) or (urls_of_server[protocol],), loaded.folder)
+        (name, protocol): resolve_replicas(one, one.urls_by_protocol.get(protocol) or (urls_of_server[protocol],), loaded.folder, rereading)
         for name, one in _targets(loaded).items()
         for protocol in one.load_protocols
     }

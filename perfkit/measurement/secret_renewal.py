@@ -3,13 +3,15 @@
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perfkit.clock import Clock
 from perfkit.errors import ScenarioError
 from perfkit.load.loop import Stoppable
 from perfkit.measurement.run_target import RunTarget, WorkloadKey
+from perfkit.scenario.secret_values import SecretRereading
 
 if TYPE_CHECKING:
     from perfkit.measurement.scenario_run import ScenarioRun
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 class SecretRenewal:
     """Reads the secrets of the runs' target again and again, by a thread, so that neither the driver nor the workers wait for a command.
 
-    A secret that cannot be read keeps its value, of which `note` is told once.
+    A secret that cannot be read keeps its value, of which `note` is told once; the others are renewed.
     """
 
     def __init__(self, runs: "Sequence[ScenarioRun]", target: RunTarget, clock: Clock, note: Callable[[str], None]) -> None:
@@ -31,31 +33,46 @@ class SecretRenewal:
     @contextlib.contextmanager
     def follow(self) -> Iterator[None]:
         """Renews them for the length of the block, which is not ended by what goes wrong."""
-        task = None if self._every_ns is None else asyncio.ensure_future(self._renew(self._every_ns))
+        stopped = threading.Event()
+        task = None if self._every_ns is None else asyncio.ensure_future(self._renew(self._every_ns, stopped))
         try:
             yield
         finally:
+            stopped.set()
             if task is not None:
                 task.cancel()
 
-    def set_loop(self, group: Stoppable, workloads: Sequence[WorkloadKey]) -> None:
-        """The workers that send these workloads from now on; their requests may have been made before the last change."""
-        self._sending = (group, workloads)
-        if self._known is not self._target.addresses:
-            self._pass_on()
+    @contextlib.contextmanager
+    def telling(self, workloads: Sequence[WorkloadKey]) -> Iterator[Callable[[Stoppable], None]]:
+        """Gives what takes the workers that send these workloads, whose requests may have been made before the last change.
 
-    async def _renew(self, every_ns: int) -> None:
-        last_failure = ""
+        They are told of changes until the block ends: then their processes may have another load point's workloads.
+        """
+
+        def set_loop(group: Stoppable) -> None:
+            self._sending = (group, workloads)
+            if self._known is not self._target.addresses:
+                self._pass_on()
+
+        try:
+            yield set_loop
+        finally:
+            self._sending = None
+
+    async def _renew(self, every_ns: int, stopped: threading.Event) -> None:
+        told = set[str]()
         while True:
             await self._clock.sleep_until_ns(self._clock.now_ns() + every_ns)
+            rereading, addresses = SecretRereading(stopped), self._known
+            failures: Iterable[str] = rereading.failures.values()
             try:
-                addresses = await asyncio.to_thread(self._target.resolve)
-            except ScenarioError as error:
-                if str(error) != last_failure:
-                    self._note(f"{error}; the value from before is used")
-                last_failure = str(error)
-                continue
-            last_failure = ""
+                addresses = await asyncio.to_thread(self._target.resolve, rereading)
+            except ScenarioError as error:  # a value that fits no header or URL
+                failures = [*failures, str(error)]
+            for failure in failures:
+                if failure not in told:
+                    self._note(f"{failure}; the value from before is used")
+                told.add(failure)
             if addresses == self._known:
                 continue
             self._known = addresses

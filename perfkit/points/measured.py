@@ -26,6 +26,7 @@ from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.stats.percentiles import PercentileInterval
 from perfkit.telemetry.prometheus.server_times import ServerTime, added
 from perfkit.telemetry.server.statistics import ServerCounts
+from perfkit.transport.base import Outcome
 from perfkit.transport.options import Balance
 from perfkit.workers.point_recording import MachineRecording
 
@@ -122,16 +123,21 @@ Windows = Sequence[tuple[Resources, int]]
 """The resources used during some windows, and the windows' lengths in nanoseconds."""
 
 
-def server_figures(windows: Windows, answered: int, service_time_ns: float | None) -> ServerFigures | None:
+def server_figures(windows: Windows, measured: Sequence[Window]) -> ServerFigures | None:
     """The server's own figures over all windows: from its statistics where they are known, or else from its page of metrics.
 
-    The client's part of the latter are the ok answers of the windows and the mean of all service times. None without either.
+    The client's part of the latter are the ok answers and the mean service time of the windows whose page was read. None without either.
     """
     known = [resources.server for resources, _ in windows if resources.server is not None]
     times = tuple(one.figures() for one in added(one for resources, _ in windows for one in resources.server_times))
     if known:
         return dataclasses.replace(ServerCounts.added(known).figures(), times=times)
-    return ServerFigures.of_page(times, answered, service_time_ns) if times else None
+    if not times:
+        return None
+    read = [window for (resources, _), window in zip(windows, measured, strict=True) if resources.server_times]
+    service_times = BucketCounts.merged(window.times["service_time"] for window in read)
+    answered = sum(window.outcomes[Outcome.OK] for window in read)
+    return ServerFigures.of_page(times, answered, service_times.mean_and_stddev_ns()[0] if service_times.count else None)
 
 
 def server_cpu_figures(windows: Windows, finished: Sequence[int]) -> ServerCpuFigures | None:

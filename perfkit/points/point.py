@@ -243,7 +243,6 @@ def _make_point(pool: _Pool, intervals: Mapping[float, PercentileInterval], repe
     )
     faults = tuple(dict.fromkeys(fault for part in parts for fault in part.faults))
     replicas, machines = replica_figures(parts), machine_figures(parts)
-    service_time = pool.times["service_time"]
 
     def warnings() -> Iterator[MeasurementWarning]:
         codes = {warning.code for warning in (*judged.invalid, *judged.warnings)}
@@ -300,7 +299,7 @@ def _make_point(pool: _Pool, intervals: Mapping[float, PercentileInterval], repe
         "replicas": replicas,
         "machines": machines,
         "generator": generator,
-        "server": server_figures(resources, requests.ok, service_time.mean_and_stddev_ns()[0] if service_time.count else None),
+        "server": server_figures(resources, windows),
         "server_cpu": server_cpu_figures(resources, [window.count("finished") for window in windows]),
         "gpus": gpus,
         "energy_per_inference_j": energy_per_inference_j(inferences, gpus, "energy_j"),

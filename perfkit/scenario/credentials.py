@@ -5,15 +5,17 @@ import dataclasses
 import os
 import pathlib
 import re
+import shlex
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from perfkit.errors import ScenarioError
-from perfkit.scenario.origins import URL_KEYS, KeyPath, on_one_line
-from perfkit.scenario.secret_values import secret_values
+from perfkit.scenario.origins import URL_KEYS, KeyPath, may_hold_command, on_one_line
+from perfkit.scenario.secret_values import SecretRereading, secret_values
 from perfkit.scenario.target import Target, TlsOptions
 from perfkit.target.address import Address, Tls, redacted_url, split_credentials
+from perfkit.target.command import command_words
 
 # headers whose values are not secret
 _SHOWN = frozenset({"accept", "accept-encoding", "content-type", "host", "user-agent", "x-forwarded-host", "x-request-id"})
@@ -40,13 +42,19 @@ def is_shown(header: str, value: str) -> bool:
     return header.lower() in _SHOWN and not has_variable(value)
 
 
-def resolve_address(target: Target, url: str, folder: pathlib.Path, environ: Mapping[str, str] = os.environ) -> Address:
-    """The address of the target at `url`; TLS files are relative to the scenario's folder.
+def resolve_address(
+    target: Target,
+    url: str,
+    folder: pathlib.Path,
+    environ: Mapping[str, str] = os.environ,
+    rereading: SecretRereading | None = None,
+) -> Address:
+    """The address of the target at `url`; TLS files are relative to the scenario's folder. See `secret_values` for `rereading`.
 
     Raises ScenarioError if a variable is not set, a secret cannot be read, a header cannot be sent, or a file is missing.
     """
     address = Address.parse(url)
-    environ = {**environ, **secret_values(target, folder)} if target.secrets else environ
+    environ = {**environ, **secret_values(target, folder, rereading)} if target.secrets else environ
     secrets: set[str] = set()
     headers: dict[str, str] = {}
     url_key = f"target.urls.{address.protocol}" if target.urls else "target.url"
@@ -79,9 +87,9 @@ def resolve_address(target: Target, url: str, folder: pathlib.Path, environ: Map
     return dataclasses.replace(address, headers=headers, tls=tls, secrets=frozenset(secrets))
 
 
-def resolve_replicas(target: Target, urls: Sequence[str], folder: pathlib.Path) -> Address:
+def resolve_replicas(target: Target, urls: Sequence[str], folder: pathlib.Path, rereading: SecretRereading | None = None) -> Address:
     """The address of the first URL, with those of the others as its replicas; raises ScenarioError as `resolve_address` does."""
-    first, *others = (resolve_address(target, url, folder) for url in urls)
+    first, *others = (resolve_address(target, url, folder, rereading=rereading) for url in urls)
     # each redacts the secrets of all, since messages of one may be shown with another's
     secrets = first.secrets.union(*(other.secrets for other in others))
     return dataclasses.replace(first, secrets=secrets, replicas=tuple(dataclasses.replace(other, secrets=secrets) for other in others))
@@ -141,15 +149,24 @@ def _tls(options: TlsOptions, folder: pathlib.Path) -> Tls:
 
 
 def without_secrets(value: Any, key: str = "") -> Any:
-    """A scenario's document, or the value of the dotted `key`, with header values and credentials of URLs redacted."""
-    return _replaced(value, _path(key), lambda _, url: redacted_url(url), lambda *_: REDACTED)
+    """A scenario's document, or the value of the dotted `key`, with header values, credentials of URLs and arguments of secrets' commands redacted."""
+    return _replaced(value, _path(key), lambda _, url: redacted_url(url), lambda *_: REDACTED, _shown_command)
+
+
+def _shown_command(command: str) -> str:
+    """The program of a command that gives a secret; its arguments may hold another one."""
+    program, *arguments = command_words(command)
+    return f"{shlex.quote(program)} {REDACTED}" if arguments else command
 
 
 def shown_override(key_path: KeyPath, key: str, value: Any, text: str) -> str:
     """An override with its secrets redacted, for results; `text` is the value as written."""
-    holds_secrets = key_path == ("target",) and isinstance(value, dict) and bool({"headers", "url", "urls", "metrics_url"} & set(value))
+    holds_secrets = (
+        key_path == ("target",) and isinstance(value, dict) and bool({"headers", "url", "urls", "metrics_url", "secrets"} & set(value))
+    )
     holds_secrets |= "@" in text and (key_path[:1] == ("metrics",) or (key_path[:2] in URL_KEYS and not isinstance(value, str)))
-    holds_secrets |= key_path[:1] in (("sweep",), ("workloads",)) and ("@" in text or "headers" in text)
+    holds_secrets |= key_path[:1] in (("sweep",), ("workloads",)) and ("@" in text or "headers" in text or "secrets" in text)
+    holds_secrets |= may_hold_command(key_path)
     if key_path[:2] == ("target", "headers") or holds_secrets:
         return f"{key}={REDACTED}"
     return f"{key}={redacted_url(str(value)) if key_path[:2] in URL_KEYS and isinstance(value, str) else text}"
@@ -161,7 +178,8 @@ def shown_setting(setting: str) -> str:
     path = _path(key)
     if not equals:
         return key.partition(":")[0]  # the text after a key may be a secret
-    if path[0] not in ("target", "metrics", "sweep", "workloads") or not ("@" in text or "headers" in setting.lower()):
+    may_hold = "@" in text or "headers" in setting.lower() or "secrets" in text.lower() or may_hold_command(path)
+    if path[0] not in ("target", "metrics", "sweep", "workloads") or not may_hold:
         return setting
     is_url = path[:2] in URL_KEYS and text[:1] not in ("[", "{")
     return f"{key}={redacted_url(text) if is_url else REDACTED}"
@@ -203,18 +221,28 @@ def with_variables(document: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
 _Replace = Callable[[tuple[str, ...], str], str]
 
 
-def _replaced(value: Any, path: tuple[str, ...], replace_url: _Replace, replace_header: _Replace) -> Any:
-    """A value whose URLs and header values are replaced; `path` is its key's, in lower case and without the indices of lists."""
+def _replaced(
+    value: Any,
+    path: tuple[str, ...],
+    replace_url: _Replace,
+    replace_header: _Replace,
+    replace_command: Callable[[str], str] = lambda command: command,
+) -> Any:
+    """A value whose URLs, header values and commands of secrets are replaced; `path` is its key's, in lower case and without the indices of lists."""
     if isinstance(value, dict):
         is_sweep = path == ("sweep",)
         paths = {key: _path(str(key)) if is_sweep else (*path, str(key).lower()) for key in value}
-        return {key: _replaced(inner, paths[key], replace_url, replace_header) for key, inner in value.items()}
+        return {key: _replaced(inner, paths[key], replace_url, replace_header, replace_command) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_replaced(inner, path, replace_url, replace_header) for inner in value]
+        return [_replaced(inner, path, replace_url, replace_header, replace_command) for inner in value]
     path = path[1:] if path[:1] == ("workloads",) else path  # each workload of a mix has keys of the scenario
     if path[:2] == ("target", "headers") and len(path) > 2:
         return value if value is None or is_shown(".".join(path[2:]), str(value)) else replace_header(path, str(value))
-    return replace_url(path, value) if isinstance(value, str) and path[:2] in URL_KEYS else value
+    if not isinstance(value, str):
+        return value
+    if path[:2] == ("target", "secrets") and path[3:] == ("command",):
+        return replace_command(value)
+    return replace_url(path, value) if path[:2] in URL_KEYS else value
 
 
 def _path(key: str) -> tuple[str, ...]:

@@ -47,9 +47,14 @@ def dotted(key_path: KeyPath) -> str:
 def displayed(value: object, key_path: KeyPath) -> str:
     """A value as messages show it; one that may hold a secret is not shown."""
     key_path = outside_mix(key_path)
-    if key_path in (("target",), ("workloads",)) or key_path[:2] in (("target", "headers"), *URL_KEYS):
+    if key_path in (("target",), ("workloads",)) or key_path[:2] in (("target", "headers"), *URL_KEYS) or may_hold_command(key_path):
         return "a value that is not shown here"
     return repr(value)
+
+
+def may_hold_command(key_path: KeyPath) -> bool:
+    """Whether a key may hold the command of a secret: it is not the file, nor the time after which it is read again."""
+    return key_path[:2] == ("target", "secrets") and key_path[3:] not in (("file",), ("every",))
 
 
 def outside_mix(key_path: KeyPath) -> KeyPath:

@@ -47,6 +47,13 @@ class TimeColumn:
     unit: Unit
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Instant:
+    """A value of a Parquet file's timestamp column, whose type says its unit."""
+
+    time_ns: int
+
+
 _KNOWN_COLUMNS: dict[str, Unit] = {
     "timestamp_ns": "ns", "timestamp_us": "us", "timestamp_ms": "ms", "timestamp_s": "s", "timestamp": "iso",
 }  # fmt: skip
@@ -162,12 +169,12 @@ def _read_parquet(file: pathlib.Path, budget: MemoryBudget, column: TimeColumn |
         try:
             own = () if column is None else (column.name,)
             names, batches = open_parquet(opened, (*COLUMNS, *_KNOWN_COLUMNS, "request", *own))
-            return _build(file, _parquet_rows(batches, budget, own), column, names)
+            return _build(file, _parquet_rows(batches, budget), column, names)
         except (pa.ArrowException, OSError, MemoryError) as error:
             raise ScenarioError(f"load.replay.trace: {file} cannot be read as Parquet: {(str(error).splitlines() or [''])[0]}") from None
 
 
-def _parquet_rows(batches: Iterable[Any], budget: MemoryBudget, instants: Sequence[str]) -> Iterator[tuple[int, Row]]:
+def _parquet_rows(batches: Iterable[Any], budget: MemoryBudget) -> Iterator[tuple[int, Row]]:
     """The rows; memory is reserved for them, and for each new text, as they come."""
     import pyarrow as pa
 
@@ -176,8 +183,8 @@ def _parquet_rows(batches: Iterable[Any], budget: MemoryBudget, instants: Sequen
         columns, new_bytes = {}, _ROW_BYTES * batch.num_rows
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             if pa.types.is_timestamp(column.type):
-                column = column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64())  # noqa: PLW2901 - the same column, as numbers
-                columns["timestamp_ns" if name not in instants else name] = column.to_pylist()
+                times_ns = column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64()).to_pylist()
+                columns[name] = [None if time_ns is None else _Instant(time_ns) for time_ns in times_ns]
             elif pa.types.is_dictionary(column.type):
                 values = column.dictionary.to_pylist()
                 new_bytes += sum(len(text) for text in values if text is not None and text not in texts)
@@ -201,11 +208,11 @@ def _build(
     for number, row in rows:
         try:
             time = time or _time_column(file, row, column)
-            if time.name == "timestamp" and "timestamp_ns" in row:  # of Parquet, whose type of instants says its unit
-                time = TimeColumn("timestamp_ns", "ns")
             given = row.get(time.name)
             model, content = _optional_text(row, "model"), _content(row)
-            if time.unit == "iso" and (column is None or isinstance(given, str)):
+            if isinstance(given, _Instant):
+                builder.add(given.time_ns, model, content)
+            elif time.unit == "iso":
                 texts.append((number, _iso_text(time.name, given), model, content))
             else:
                 builder.add(_time_ns(given, _SCALES_NS[time.unit]), model, content)

@@ -58,6 +58,8 @@ class _Replica:
     number: int
     url: int
     """The position of the URL that it belongs to."""
+    ip: str
+    """The address's own, where the URL's name is resolved; else empty."""
     transport: Transport
     in_flight: int = 0
     failures: int = 0
@@ -139,7 +141,7 @@ class ReplicaTransport:
         for transport, url in zip(self._by_url, self._urls, strict=True):
             transport.renew(url)
         for replica in self._replicas:
-            replica.transport.renew(self._urls[replica.url])
+            replica.transport.renew(dataclasses.replace(self._urls[replica.url], ip=replica.ip))
 
     def prepare(self, call: Any) -> Prepared:
         return PreparedForEach((), by_url=[transport.prepare(call) for transport in self._by_url])
@@ -266,7 +268,7 @@ class ReplicaTransport:
                 continue
             most = max(1, part(self._options.max_connections, place, len(wanted)))
             transport = self._make(address, dataclasses.replace(self._options, max_connections=most))
-            current[label] = _Replica(label, self._labels.setdefault(label, len(self._labels)), number, transport)
+            current[label] = _Replica(label, self._labels.setdefault(label, len(self._labels)), number, address.ip, transport)
         self._replicas = [current[label] for label in wanted]
         for label, replica in current.items():
             if label not in wanted:

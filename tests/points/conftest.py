@@ -44,6 +44,7 @@ def measured():
             # requests that ended may be a share of one, so that the law holds exactly
             counts={"checked": checked, "checked_wrong": wrong, "ended": ended or quiet, "finished": finished, "good": good},  # type: ignore[dict-item]
             finished_per_s=tuple(dict(series).get(second, 0) for second in range(-(-window_ns // 10**9))),
+            failed_per_s=(0,) * -(-window_ns // 10**9),
             series=Series(1, 20 * MS, nothing, nothing, nothing, nothing),
             batches=(),
         )

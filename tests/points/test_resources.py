@@ -11,8 +11,10 @@ from perfkit.points.measured import (
     pooled_gpus,
     pooled_metrics,
     server_cpu_figures,
+    server_figures,
 )
 from perfkit.result.generator import Generator, Tcp
+from perfkit.telemetry.prometheus.server_times import ServerTime, TimeCounts
 
 S = 1_000_000_000
 
@@ -137,3 +139,13 @@ def test_the_servers_cpu_time_is_divided_by_the_answers_of_the_same_windows():
     assert server_cpu_figures(windows, [100, 200, 10_000]) == ServerCpuFigures(3 / 5, 3 * S / 300, 1200 / 300)
     assert server_cpu_figures([(Resources(server_cpu=ServerCpuUse(S)), S)], [0]) == ServerCpuFigures(1.0, None, None)
     assert server_cpu_figures([(Resources(), S)], [100]) is None
+
+
+def test_the_clients_part_of_a_page_is_that_of_the_windows_whose_page_was_read(measured):
+    windows = [measured([milliseconds * S // 1000] * 100).window for milliseconds in (10, 30, 50)]
+    page = Resources(server_times=(ServerTime("total", "m", TimeCounts(100.0, 0.8 * S)),))
+    for was_read, mean_ns in (((0, 1, 0), 30e6), ((1, 0, 1), 30e6), ((1, 1, 0), 20e6), ((1, 1, 1), 30e6)):
+        found = server_figures([(page if one else Resources(), S) for one in was_read], windows)
+        assert (found.requests, found.client_requests) == (100 * sum(was_read),) * 2
+        assert found.client_mean_ns == pytest.approx(mean_ns, rel=1e-3)
+    assert server_figures([(Resources(), S)] * 3, windows) is None

@@ -217,6 +217,8 @@ HIDDEN = "http://<redacted>@h:8000"
         ("target", {"url": URL, "headers": {"x-key": PLANTED, "accept": "a/b"}}, {"url": HIDDEN, "headers": {"x-key": "<redacted>", "accept": "a/b"}}),
         ("target.headers", {"x-key": PLANTED}, {"x-key": "<redacted>"}),
         ("target.headers.authorization", f"Bearer {PLANTED}", "<redacted>"),
+        ("target.secrets.T.command", f"curl -su bob:{PLANTED} http://idp", "curl <redacted>"),
+        ("target.secrets", {"T": {"command": "'get it' x"}, "U": {"command": "get"}, "V": {"file": "a b"}}, {"T": {"command": "'get it' <redacted>"}, "U": {"command": "get"}, "V": {"file": "a b"}}),
         ("workload.inputs.A", {"strings": ["a@b"]}, {"strings": ["a@b"]}),
         ("server.threads", 4, 4),
     ],
@@ -227,13 +229,20 @@ def test_a_swept_value_is_shown_without_its_secrets(key, value, shown):
     assert without_secrets(document)["sweep"][key] == [shown]
 
 
-@pytest.mark.parametrize("key", ["target.url", "target.headers.x-key", "target", "target.metrics_url"])
+SECRETS = {"T": {"command": f"get {PLANTED}"}}
+
+
+@pytest.mark.parametrize(
+    "key", ["target.url", "target.headers.x-key", "target", "target.metrics_url", "target.secrets", "target.secrets.T.command"]
+)
 def test_the_cases_of_a_sweep_hold_no_secret_beside_the_scenario_itself(key, tmp_path):
     values = {
         "target.url": [URL, "http://h"],
         "target.headers.x-key": [PLANTED],
-        "target": [{"model": "m", "url": URL}],
+        "target": [{"model": "m", "url": URL}, {"model": "m", "url": "http://h", "secrets": SECRETS}],
         "target.metrics_url": [URL],
+        "target.secrets": [SECRETS],
+        "target.secrets.T.command": [f"get {PLANTED}"],
     }
     document = {"target": {"model": "m", "url": "http://h"}, "load": {"closed": {"concurrency": 1}}, "sweep": {key: values[key]}}
     for case in make_cases(ScenarioSource(document, {}, tmp_path / "s.yaml"), (), {}):
@@ -276,9 +285,36 @@ def test_variables_replace_each_secret_once_and_variables_stay(tmp_path):
         (f"metrics.url=[{URL}]", "metrics.url=<redacted>"),
         (f"sweep={{target.url: [{URL}]}}", "sweep=<redacted>"),
         (f"target.headers.x:{PLANTED}", "target.headers.x"),
+        (f"target.secrets.T.command=get {PLANTED}", "target.secrets.T.command=<redacted>"),
+        (f"target.secrets.T={{command: get {PLANTED}}}", "target.secrets.T=<redacted>"),
+        (f"target={{secrets: {{T: {{command: get {PLANTED}}}}}}}", "target=<redacted>"),
+        (f"sweep={{target.secrets.T.command: [get {PLANTED}]}}", "sweep=<redacted>"),
+        ("target.secrets.T.every=5m", "target.secrets.T.every=5m"),
         ("load.closed.concurrency=[1,8]", "load.closed.concurrency=[1,8]"),
         ("target.timeout=5s", "target.timeout=5s"),
     ],
 )
 def test_a_setting_is_shown_without_its_secrets(setting, shown):
     assert shown_setting(setting) == shown
+
+
+def test_a_stored_scenario_names_the_program_of_a_secret_without_its_arguments(tmp_path):
+    plain = {"model": "m", "url": "http://h", "secrets": SECRETS}
+    load = {"closed": {"concurrency": 1}}
+    for document in (
+        {"target": plain, "load": load},
+        {"target": {"url": "http://h"}, "workloads": [{"name": name, "target": plain, "load": load} for name in "ab"]},
+    ):
+        (case,) = make_cases(ScenarioSource(document, {}, tmp_path / "s.yaml"), (), {})
+        stored = json.dumps(scenario_document(case.loaded.scenario))
+        assert "get <redacted>" in stored
+        assert PLANTED not in stored
+
+
+@pytest.mark.parametrize("given", [{"T": {"command": [PLANTED]}}, {"T": [PLANTED]}, [PLANTED]])
+def test_no_error_shows_the_command_of_a_secret(given, tmp_path):
+    document = {"target": {"model": "m", "url": "http://h", "secrets": given}, "load": {"closed": {"concurrency": 1}}}
+    with pytest.raises(ScenarioError) as caught:
+        make_cases(ScenarioSource(document, {}, tmp_path / "s.yaml"), (), {})
+    assert "target.secrets" in str(caught.value)
+    assert PLANTED not in str(caught.value)

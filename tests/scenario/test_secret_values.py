@@ -60,6 +60,7 @@ def test_the_credentials_of_a_url_take_secrets_too(tmp_path):
         ({"file": "empty"}, "expected a line of ASCII, found nothing"),
         ({"file": "lines"}, "expected a line of ASCII, found something else"),
         ({"command": "no-such-program-here"}, "`no-such-program-here` cannot be run: No such file or directory"),
+        ({"command": python("print('s3cret' * 100_000)")}, "has written more than 65,536 bytes"),
         ({"command": python("import sys; print('s3cret'); sys.exit('s3cret')")}, "ended with status 1: run it by hand to see why"),
     ],
 )
@@ -80,6 +81,23 @@ def test_a_value_is_read_again_only_when_it_is_old(tmp_path):
             token.write_text(value)
             seen.append(resolve(tmp_path, {"TOKEN": {"file": "token", "every": every}}).headers["authorization"])
     assert seen == ["Bearer a", "Bearer a", "Bearer a", "Bearer b"]
+
+
+def test_a_secret_that_cannot_be_read_again_keeps_its_value_and_the_others_are_renewed(tmp_path):
+    secrets = {name: {"file": name, "every": "1ns"} for name in ("A", "TOKEN")}
+    target = Target.model_validate({"model": "m", "url": "http://h", "headers": {"a": "${A}", "b": "${TOKEN}"}, "secrets": secrets})
+    for name in secrets:
+        (tmp_path / name).write_text(f"{name} old")
+    resolve_address(target, "http://h", tmp_path, {})
+    (tmp_path / "A").unlink()
+    (tmp_path / "TOKEN").write_text("new")
+    rereading = secret_values.SecretRereading()
+    assert resolve_address(target, "http://h", tmp_path, {}, rereading).headers == {"a": "A old", "b": "new"}
+    missing = f"target.secrets.A: {tmp_path / 'A'} cannot be read: No such file or directory"
+    assert [*rereading.failures.values()] == [missing]
+    with pytest.raises(ScenarioError) as caught:  # of the next run
+        resolve_address(target, "http://h", tmp_path, {})
+    assert str(caught.value) == missing
 
 
 @pytest.mark.parametrize("source", [{}, {"file": "a", "command": "b"}, {"command": "a | b"}, {"file": "a", "every": "0s"}, None])

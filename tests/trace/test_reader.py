@@ -66,14 +66,31 @@ def test_public_traces_are_read_as_they_are_published_by_naming_their_column(rea
     assert read(file, text, column=column).instants_ns.tolist() == [0, S // 4, 2 * S]
 
 
-def test_a_named_column_of_a_parquet_file_has_its_types_unit_or_the_given_one(tmp_path):
+@pytest.mark.parametrize("unit", ["ns", "us", "ms", "s", "iso"])
+@pytest.mark.parametrize("name", ["when", "timestamp_ms"])
+def test_a_timestamp_column_of_a_parquet_file_has_its_types_unit(tmp_path, name, unit):
     pa = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
     instants = pa.array([1_000_000, 1_250_000, 3_000_000], pa.timestamp("us"))
-    parquet.write_table(pa.table({"when": instants, "at": [1000, 1250, 3000]}), tmp_path / "t.parquet")
-    for column in (TimeColumn("when", "iso"), TimeColumn("at", "ms")):
+    parquet.write_table(pa.table({name: instants, "at": [1000, 1250, 3000]}), tmp_path / "t.parquet")
+    for column in (TimeColumn(name, unit), TimeColumn("at", "ms"), *((None,) if name == "timestamp_ms" else ())):
         assert read_trace(tmp_path / "t.parquet", column=column).instants_ns.tolist() == [0, S // 4, 2 * S]
+
+
+@pytest.mark.parametrize("values", [[1_700_000_000, 1_700_000_001], [1.5, 2.5], ["1700000000", "1700000001"], [None, None]])
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_numbers_are_no_dates(tmp_path, kind, values):
+    file = tmp_path / f"t.{kind}"
+    if kind == "jsonl":
+        file.write_text("\n".join(json.dumps({"when": value}) for value in values))
+    else:
+        pa = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        parquet.write_table(pa.table({"when": values}), file)
+    with pytest.raises(ScenarioError, match=r"found .*; of numbers give the unit, such as"):
+        read_trace(file, column=TimeColumn("when", "iso"))
 
 
 @pytest.mark.parametrize(

@@ -326,6 +326,23 @@ class _Address(OneAddress):
         await passes(2)  # callbacks of the reply
 
 
+def test_an_address_of_a_name_stays_the_same_with_new_headers():
+    async def main():
+        made: list[_Address] = []
+
+        def make(address, given):
+            made.append(_Address(address, given, ()))
+            return made[-1]
+
+        address = named("http", 80)
+        transport = ReplicaTransport(address, options(resolve="all"), make, lambda: 1, resolving(HOSTS))
+        await transport.open(3)
+        transport.renew(dataclasses.replace(address, headers={"a": "new"}))
+        assert [(one.address.ip, one.address.headers) for one in made[1:]] == [(host, {"a": "new"}) for host in HOSTS]
+
+    asyncio.run(main())
+
+
 class _Replicas:
     """A transport to so many URLs, with a clock that the test moves."""
 
