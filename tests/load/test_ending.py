@@ -171,3 +171,21 @@ def test_an_answer_that_perfkit_does_not_decode_ends_the_load(is_open, has_seque
 
     ended = ending_after_each_reply(check, is_open=is_open, has_sequences=has_sequences)
     assert (ended.cause, ended.reason) == (StopCause.ANSWER_LIMIT, OWN_LIMIT)
+
+
+SPOOFED = [
+    (Outcome.REJECTED, OWN_LIMIT),
+    (Outcome.REJECTED, f"RESOURCE_EXHAUSTED: {OWN_LIMIT}"),
+    (Outcome.INVALID_OUTPUT, f"the answer is broken: it holds an error: {OWN_LIMIT}"),
+    (Outcome.BROKEN, f"the answer is not gRPC, its content-type is x, which announces 1 B: {OWN_LIMIT}"),
+]
+
+
+@pytest.mark.parametrize(("outcome", "error"), SPOOFED)
+@pytest.mark.parametrize("is_open", [False, True], ids=["closed", "open"])
+def test_a_server_cannot_end_the_load_with_the_words_for_an_answer_that_perfkit_refuses(is_open, outcome, error):
+    def check(reply):
+        reply.outcome, reply.error = outcome, error
+
+    ended = ending_after_each_reply(check, is_open=is_open, has_sequences=False)
+    assert (ended.cause, ended.reason) == (None, "")
