@@ -69,7 +69,7 @@ class Client:
         return await self.transport.ask(lambda one: self._calls.is_ready(one, model, version))
 
     async def server_refusal(self) -> str:
-        """Why the server is not ready, in its own words; empty if it is, or does not say so. It need not be while a model loads or is broken."""
+        """Why the server is not ready, in its own words; empty if it is, or does not say. It need not be while a model loads or is broken."""
         return await self.transport.ask(self._calls.server_refusal)
 
     async def model_metadata(self, model: str, version: str) -> ModelMetadata:

@@ -172,7 +172,7 @@ class RpcCalls:
         try:
             is_ready = (await _call(transport, "ServerReady")).ready
         except RefusedError as error:
-            return "" if error.status == _MISSING else f"ServerReady: {transport.address.sanitize(error.reason)}"
+            return "" if error.status == _MISSING or error.is_restricted else f"ServerReady: {transport.address.sanitize(error.reason)}"
         return "" if is_ready else "ServerReady: false"
 
     async def model_metadata(self, transport: GrpcTransport, model: str, version: str) -> ModelMetadata:

@@ -115,7 +115,7 @@ class HttpCalls:
         if may_pass(response.status):
             raise TargetError(f"{transport.address}: model '{model}' is not ready: {what}", may_pass=True)
         # 404 with an error in v2's form is the server's word on the model
-        if response.status in _MISSING and not (response.status == 404 and self._has_error(response)):
+        if response.status in (*_MISSING, *_REDIRECTIONS) and not (response.status == 404 and self._has_error(response)):
             if await self.server_refusal(transport):
                 return False
             raise MissingEndpointError(f"{transport.address}: the server does not say whether model '{model}' is ready: {what}", what)
@@ -124,7 +124,8 @@ class HttpCalls:
     async def server_refusal(self, transport: HttpTransport) -> str:
         response = await self._get_description(transport, _HEALTH)
         is_ready = response.status == 200 and rest.decode_ready(response.body)
-        return "" if is_ready or response.status in _MISSING else f"GET {_HEALTH}: {self._describe(transport, response)}"
+        is_told = response.status not in (*_MISSING, *_RESTRICTED, *_REDIRECTIONS)
+        return "" if is_ready or not is_told else f"GET {_HEALTH}: {self._describe(transport, response)}"
 
     def _has_error(self, response: HttpResponse) -> bool:
         """Whether an answer has the form of a v2 error."""

@@ -182,7 +182,7 @@ class Loop(abc.ABC):
         It is stopped, too, when perfkit refused an answer because of its size: further ones would be missing, and the server has not failed.
         Connections that fail in the drain say nothing: a server may well close when the load is over.
         """
-        if reply.error and is_own_limit(reply.error):
+        if reply.error and is_own_limit(reply.outcome, reply.error):
             self.stop(reply.error, StopCause.ANSWER_LIMIT, drain=False)
         if reply.outcome not in _NO_CONTACT:
             self._unreachable = None

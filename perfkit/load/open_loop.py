@@ -239,14 +239,14 @@ class OpenLoop(Loop):
             return
         reply = done.result()
         reply.intended_ns, reply.paced_ns, reply.variant = intended_ns, paced_ns, variant
+        try:
+            self.on_reply(reply)  # which may find that the answer is wrong, or too large to decode
+        except Exception as error:  # noqa: BLE001 - raised in a callback it would be lost: `run` raises it
+            self._fail(error)
         if reply.outcome is Outcome.OK:
             self._unreachable = None
         else:
             self._note_contact(reply)
-        try:
-            self.on_reply(reply)
-        except Exception as error:  # noqa: BLE001 - raised in a callback it would be lost: `run` raises it
-            self._fail(error)
         self._check_answered()
 
     def _fail(self, error: BaseException) -> None:

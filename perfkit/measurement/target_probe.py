@@ -282,7 +282,7 @@ async def _answer(client: Client, address: Address, request: InferRequest) -> tu
         message = f"{address}: the probe request failed: {address.sanitize(str(error))}"
         if reply is None:
             raise TargetError(message) from None
-        if is_own_limit(str(error)):
+        if is_own_limit(reply.outcome, str(error)):
             raise ScenarioError(f"{message}, and the server's answers need more: raise it") from None
         if reply.outcome is Outcome.REJECTED and error.kind is ErrorKind.INVALID_ARGUMENT:
             raise ModelMismatchError(message, may_pass=reply.status in _MODEL_ERRORS) from None

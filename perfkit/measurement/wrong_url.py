@@ -11,6 +11,7 @@ from perfkit.clock import MonotonicClock
 from perfkit.errors import TargetError
 from perfkit.target.address import Address, Tls, WireProtocol
 from perfkit.target_client import make_client
+from perfkit.transport.connect import CERTIFICATE_HINT
 from perfkit.transport.options import TransportOptions
 from perfkit.units import NS_PER_S
 
@@ -23,10 +24,10 @@ _OF_THE_API = re.compile(r"(.*?)/v2(?:/.*)?")
 
 @contextlib.asynccontextmanager
 async def wrong_url_named(address: Address) -> AsyncIterator[None]:
-    """Replaces the TargetError of a first call by one that says what is wrong with the URL, if the port shows it."""
+    """Replaces the TargetError of a first call by one that says what is wrong with the URL, or what may be, if the port shows it."""
     try:
         yield
-    except TargetError:
+    except TargetError as error:
         if hint := await _what_is_wrong(address):
             raise TargetError(f"{address}: {hint}") from None
         if (within := _OF_THE_API.fullmatch(address.base_path)) and await _is_v2(
@@ -34,8 +35,15 @@ async def wrong_url_named(address: Address) -> AsyncIterator[None]:
         ):
             path = address.base_path
             raise TargetError(f"{address}: {path} is a path of the API, which perfkit adds itself: use {plain}") from None
-        if address.tls is not None and not address.tls.cert and await _wants_certificate(address):
-            raise TargetError(f"{address}: the server closes connections without a client's certificate: give target.tls.cert") from None
+        if address.tls is not None and not address.tls.cert:
+            wants_certificate = await _wants_certificate(address)
+            if wants_certificate:
+                raise TargetError(
+                    f"{address}: the server closes connections without a client's certificate: give target.tls.cert"
+                ) from None
+            if wants_certificate is None and CERTIFICATE_HINT not in str(error):
+                joint = " Or " if str(error).endswith("?") else "; "
+                raise TargetError(f"{error}{joint}{CERTIFICATE_HINT}", may_pass=error.may_pass) from None
         raise
 
 
@@ -75,17 +83,19 @@ async def _speaks(protocol: WireProtocol, address: Address) -> bool:
     return False
 
 
-async def _wants_certificate(address: Address) -> bool:
-    """Whether the server ends connections after a handshake without a client's certificate: TLS 1.3 says so only then, and some say nothing."""
-    try:
-        await _first_bytes(address.protocol, address, _GET, 1)
-    except ssl.SSLError as error:
-        return "CERTIFICATE_REQUIRED" in (error.reason or "") or error.reason == "SSLV3_ALERT_HANDSHAKE_FAILURE"
-    except (ConnectionResetError, asyncio.IncompleteReadError):
-        return True
-    except (OSError, TimeoutError):
+async def _wants_certificate(address: Address) -> bool | None:
+    """Whether the server ends a handshake, or with TLS 1.3 what follows, for want of a client's certificate; None if it closes without saying why."""
+    for request in (_GET, b""):  # where a request is not read, the server's system may reset the connection before its alert is read
+        try:
+            await _first_bytes(address.protocol, address, request, 1)
+        except ssl.SSLError as error:
+            return "CERTIFICATE_REQUIRED" in (error.reason or "") or error.reason == "SSLV3_ALERT_HANDSHAKE_FAILURE"
+        except (ConnectionResetError, BrokenPipeError, asyncio.IncompleteReadError):
+            continue
+        except (OSError, TimeoutError):
+            return False if request else None
         return False
-    return False
+    return None
 
 
 async def _first_bytes(protocol: WireProtocol, address: Address, request: bytes, size_bytes: int) -> bytes:

@@ -186,22 +186,23 @@ def _error_bursts(window: Window, repetition: int) -> Iterator[Incident]:
 
     A burst has ten failures or more, takes at most half of the window, and has five times as many failures a second as the rest of it.
     Bursts are reported if together they have more than half of the failures. A longer run is one if most requests failed in each of its
-    seconds, and not in the second before, as of a server that stops serving.
+    seconds, and not in the second before, as of a server that stops serving; a burst that touches it is part of it.
     """
     failed, seconds = window.failed_per_s, len(window.failed_per_s)
-    total, found = sum(failed), list[Incident]()
+    total, burst = sum(failed), set[int]()
     for first, end in _runs([total > 0 and count * seconds > total for count in failed]):
         count, length = sum(failed[first:end]), end - first
         rest_per_s = (total - count) / max(seconds - length, 1)
         if count >= _FEWEST_FAILURES and 2 * length <= seconds and count / length >= _BURST_RATIO * rest_per_s:
-            length_s = min(float(end), window.length_ns / NS_PER_S) - first
-            found.append(Incident(kind="error_burst", repetition=repetition, start_s=float(first), length_s=length_s, failed=count))
-    if 2 * sum(one.failed for one in found) > total:
-        yield from found
+            burst.update(range(first, end))
+    if 2 * sum(failed[second] for second in burst) <= total:
+        burst.clear()
     for first, end in _runs([bad > good for bad, good in zip(failed, window.finished_per_s, strict=True)]):
-        if first and 2 * (end - first) > seconds and (count := sum(failed[first:end])) >= _FEWEST_FAILURES:
-            length_s = min(float(end), window.length_ns / NS_PER_S) - first
-            yield Incident(kind="error_burst", repetition=repetition, start_s=float(first), length_s=length_s, failed=count)
+        if first and 2 * (end - first) > seconds and sum(failed[first:end]) >= _FEWEST_FAILURES:
+            burst.update(range(first, end))
+    for first, end in _runs([second in burst for second in range(seconds)]):
+        length_s = min(float(end), window.length_ns / NS_PER_S) - first
+        yield Incident(kind="error_burst", repetition=repetition, start_s=float(first), length_s=length_s, failed=sum(failed[first:end]))
 
 
 def _runs(flags: Sequence[bool]) -> Iterator[tuple[int, int]]:

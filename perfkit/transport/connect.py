@@ -10,6 +10,8 @@ from perfkit.target.address import Address, Tls
 
 FILE_LIMIT = "the load generator has reached its limit of open files"
 """The beginning of the message about a connection that failed for that reason."""
+CERTIFICATE_HINT = "it may require a client certificate (target.tls.cert)"
+"""What may be the cause where a server closes a connection after the TLS handshake without saying why."""
 FILE_LIMIT_REMEDY = "Raise the limit (ulimit -n), or lower target.max_connections."
 
 

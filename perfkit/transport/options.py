@@ -5,11 +5,13 @@ part of an answer. The outcome of a request whose answer exceeds a limit is `bro
 """
 
 import dataclasses
+import re
 from typing import Literal, TypeAlias
 
 from perfkit.errors import ProtocolError
 from perfkit.protocol.compression import BodyTooLargeError, decompress
 from perfkit.protocol.decoded_size import OWN_LIMIT
+from perfkit.transport.base import Outcome
 
 MAX_HEAD_BYTES = 1 << 16
 """The largest head of an HTTP/1.1 answer, interim answers (1xx) included; Node.js has 16 KiB, curl 300 KiB."""
@@ -43,9 +45,14 @@ class AnswerLimit:
         return "" if self.is_fixed else f": {OWN_LIMIT}"
 
 
-def is_own_limit(error: str) -> bool:
-    """Whether a request failed only because perfkit refused the size of its answer, by the error's text."""
-    return error.endswith(OWN_LIMIT)
+_OWN_REFUSAL = re.compile(
+    rf"(?:the answer is broken: )?(?:the|an) [a-z ]+ (?:announces|holds|is longer than)[\w ,]+: {re.escape(OWN_LIMIT)}"
+)
+
+
+def is_own_limit(outcome: Outcome, error: str) -> bool:
+    """Whether a request failed only because perfkit refused the size of its answer, by the whole error: a server's words may end alike."""
+    return outcome is not Outcome.REJECTED and _OWN_REFUSAL.fullmatch(error) is not None
 
 
 def inflate(body: bytes, encoding: str, limit_bytes: int) -> bytes:

@@ -17,22 +17,24 @@ ADDRESS = Address.parse("grpc://127.0.0.1:8001")
 
 
 class Refusing(OneAddress):
-    """Answers every call but ServerReady with an error."""
+    """Answers every call with an error; ServerReady, if `of_server` is None, with true."""
 
     address = ADDRESS
 
-    def __init__(self, reason):
-        self.reason = reason
+    def __init__(self, reason, of_server=None):
+        self.reason, self.of_server = reason, of_server
 
     async def exchange(self, call):
         rpc = call.path.removeprefix("/inference.GRPCInferenceService/")
-        if rpc == "ServerReady":
-            return b"\x08\x01"
-        raise RefusedError(self.address, rpc, self.reason)
+        if rpc != "ServerReady":
+            raise RefusedError(self.address, rpc, self.reason)
+        if self.of_server is not None:
+            raise RefusedError(self.address, rpc, self.of_server)
+        return b"\x08\x01"
 
 
-def refusing(reason):
-    return Client(cast(Any, Refusing(reason)), RpcCalls(TransportOptions(timeout_ns=10**9)))
+def refusing(reason, of_server=None):
+    return Client(cast(Any, Refusing(reason, of_server)), RpcCalls(TransportOptions(timeout_ns=10**9)))
 
 
 CALLS = {
@@ -43,15 +45,29 @@ CALLS = {
 }
 
 
+RESTRICTED = [
+    "PERMISSION_DENIED: not for you",
+    "UNAUTHENTICATED: ",
+    "UNAVAILABLE: This protocol is restricted, expecting header 'triton-grpc-protocol-key'",  # as Triton answers
+]
+
+
+@pytest.mark.parametrize("of_server", RESTRICTED)
+def test_a_server_that_does_not_permit_to_ask_whether_it_is_ready_is_not_said_to_be_unready(of_server):
+    client = refusing("UNIMPLEMENTED: no such call", of_server)
+    assert asyncio.run(client.server_refusal()) == ""
+    with pytest.raises(MissingEndpointError):
+        asyncio.run(client.is_ready("m", ""))
+
+
+def test_any_other_refusal_says_that_the_server_is_not_ready():
+    client = refusing("UNIMPLEMENTED: no such call", "UNAVAILABLE: starting")
+    assert asyncio.run(client.server_refusal()) == "ServerReady: UNAVAILABLE: starting"
+    assert asyncio.run(client.is_ready("m", "")) is False
+
+
 @pytest.mark.parametrize("rpc", CALLS)
-@pytest.mark.parametrize(
-    "reason",
-    [
-        "PERMISSION_DENIED: not for you",
-        "UNAUTHENTICATED: ",
-        "UNAVAILABLE: This protocol is restricted, expecting header 'triton-grpc-protocol-key'",  # as Triton answers
-    ],
-)
+@pytest.mark.parametrize("reason", RESTRICTED)
 def test_a_restricted_call_is_told_with_the_server_s_words_and_is_final(rpc, reason):
     with pytest.raises(TargetError) as caught:
         asyncio.run(CALLS[rpc](refusing(reason)))

@@ -10,6 +10,7 @@ import pytest
 from perfkit.protocol import http2
 from perfkit.protocol.http2 import LimitError, frame
 from perfkit.transport.base import Outcome
+from perfkit.transport.grpc.messages import classify, parse_headers
 from perfkit.transport.grpc.reference import ReferenceGrpcTransport
 from perfkit.transport.grpc.request_writer import request_buffers
 from perfkit.transport.grpc.transport import GrpcConnection, WireGrpcTransport
@@ -244,3 +245,20 @@ def test_requests_do_not_pile_up_for_a_server_that_does_not_read(run):
     assert outcomes == [Outcome.TIMED_OUT] * 4
     assert connections == 4
     assert max(largest) < 20 << 20
+
+
+def test_of_a_long_page_in_place_of_an_answer_only_the_start_is_read():
+    read = list[int]()
+
+    class Chunks(list[bytes]):
+        def __iter__(self):
+            for number, chunk in enumerate(super().__iter__()):
+                read.append(number)
+                yield chunk
+
+    page = b"<p>backend down" + b"<!--" * 4096
+    outcome, error, status = classify(
+        parse_headers([(":status", "503")]), None, Chunks([page[:8000], page[8000:], *[bytes(1 << 14)] * 1000])
+    )
+    assert (outcome, error, status) == (Outcome.REJECTED, "UNAVAILABLE: HTTP 503 without a gRPC status: backend down", "UNAVAILABLE")
+    assert read == [0, 1, 2]

@@ -5,13 +5,15 @@ import asyncio
 import pytest
 
 from perfkit.clock import ManualClock
+from perfkit.load.arrivals import Schedule, constant_rate
 from perfkit.load.closed_loop import ClosedLoop
 from perfkit.load.loop import Phases, StopCause
 from perfkit.measurement.control import Interruption
 from perfkit.transport.base import Outcome, Reply
 from perfkit.transport.scripted import ScriptedTransport
 from tests.conditions import until
-from tests.load.loops import MS, POOL, S, closed, constant
+from tests.load.loops import MS, POOL, Measured, S, closed, constant
+from tests.load.sequence_server import MeasuredSequences, fixed
 
 
 class Loop:
@@ -146,4 +148,44 @@ def test_a_connection_that_is_refused_once_the_load_is_over_or_as_its_last_loses
     refused_after_ns = 1500 * MS if index == 1 else 10 * MS
     script = lambda sent: (refused_after_ns, Outcome.CONNECT_FAILED) if sent == index else (10 * MS, Outcome.OK)  # noqa: E731 - as above
     ended = closed(script, window_ns=S, drain_ns=30 * S, concurrency=2 if index == 1 else 1).ending
+    assert (ended.cause, ended.reason) == (None, "")
+
+
+OWN_LIMIT = "the answer is broken: the answer holds more than 500,000 fields: target.max_answer sets this limit"
+
+
+def ending_after_each_reply(change, *, is_open, has_sequences):
+    """The ending of a second of load whose check changes each reply."""
+    schedule = Schedule("constant", constant_rate(100), (3,)) if is_open else None
+    options = {"on_reply": change, "window_ns": S, **({} if is_open else {"concurrency": 2})}
+    if has_sequences:
+        return MeasuredSequences(constant(10 * MS), schedule, plan=fixed(3), **options).ending
+    return Measured(lambda clock: ScriptedTransport(clock, constant(10 * MS)), schedule, start_ns=7 * S, **options).ending
+
+
+@pytest.mark.parametrize("has_sequences", [False, True], ids=["requests", "sequences"])
+@pytest.mark.parametrize("is_open", [False, True], ids=["closed", "open"])
+def test_an_answer_that_perfkit_does_not_decode_ends_the_load(is_open, has_sequences):
+    def check(reply):
+        reply.outcome, reply.error = Outcome.INVALID_OUTPUT, OWN_LIMIT
+
+    ended = ending_after_each_reply(check, is_open=is_open, has_sequences=has_sequences)
+    assert (ended.cause, ended.reason) == (StopCause.ANSWER_LIMIT, OWN_LIMIT)
+
+
+SPOOFED = [
+    (Outcome.REJECTED, OWN_LIMIT),
+    (Outcome.REJECTED, f"RESOURCE_EXHAUSTED: {OWN_LIMIT}"),
+    (Outcome.INVALID_OUTPUT, f"the answer is broken: it holds an error: {OWN_LIMIT}"),
+    (Outcome.BROKEN, f"the answer is not gRPC, its content-type is x, which announces 1 B: {OWN_LIMIT}"),
+]
+
+
+@pytest.mark.parametrize(("outcome", "error"), SPOOFED)
+@pytest.mark.parametrize("is_open", [False, True], ids=["closed", "open"])
+def test_a_server_cannot_end_the_load_with_the_words_for_an_answer_that_perfkit_refuses(is_open, outcome, error):
+    def check(reply):
+        reply.outcome, reply.error = outcome, error
+
+    ended = ending_after_each_reply(check, is_open=is_open, has_sequences=False)
     assert (ended.cause, ended.reason) == (None, "")

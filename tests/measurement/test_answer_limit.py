@@ -77,12 +77,13 @@ def test_a_first_answer_above_the_limit_is_asked_for_once(tmp_path):
     assert asked == [0]
 
 
-def test_an_answer_of_too_many_values_to_decode_is_no_wrong_one(tmp_path):
+@pytest.mark.parametrize("load", ["closed: {concurrency: 1}", "open: {rate: 50, arrivals: constant}"])
+def test_an_answer_of_too_many_values_to_decode_is_no_wrong_one(tmp_path, load):
     with (
         server(lambda number: 1 if number < 2 else 2_000_001, is_json=True) as port,
         pytest.raises(ScenarioError, match=f"JSON values, more than 2,000,000: {KEY}"),
     ):
-        measured(tmp_path, port, ", max_answer: 16MiB")
+        measured(tmp_path, port, ", max_answer: 16MiB", load)
 
 
 @pytest.mark.parametrize("values", [[9 * MIB] * 4, [1, *[5 * MIB] * 3]], ids=["33.8 MB and more", "growing from 4 B to 20 MiB"])

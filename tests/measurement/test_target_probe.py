@@ -208,7 +208,6 @@ def test_a_model_that_is_not_ready_is_reported_and_whether_the_server_is(engine,
     [
         (400, b"", "HTTP 400"),
         (503, b'{"error":"another loads"}', "HTTP 503: another loads"),
-        (403, b"", "HTTP 403"),
         (200, b'{"ready":false}', "HTTP 200: .*"),
     ],
     ids=str,
@@ -220,6 +219,40 @@ def test_a_ready_model_is_measured_while_the_server_is_not_ready(engine, tmp_pat
     note = rf"The server is not ready \(GET /v2/health/ready: {words}\), as while another model loads or is broken, but model 'm' is, and is measured\."
     assert re.search(note, probed.note)
     assert probed.warnings == ()
+
+
+class Guarded(Server):
+    """Does not say whether it is ready to those without credentials, and perhaps does not say of its models either."""
+
+    def __init__(self, health, ready=None):
+        super().__init__()
+        self.answers = health, ready
+
+    async def health(self, request):
+        return web.Response(status=self.answers[0], headers={"Location": "https://login.example/"})
+
+    async def ready(self, request):
+        if self.answers[1] is None:
+            return await super().ready(request)
+        return web.Response(status=self.answers[1], headers={"Location": "/v2/models/m/ready/"})
+
+
+@pytest.mark.parametrize("health", [401, 403, 302])
+def test_a_server_that_does_not_permit_to_ask_whether_it_is_ready_is_not_said_to_be_unready(engine, tmp_path, health):
+    assert "not ready" not in ask(Guarded(health), engine, tmp_path).note
+    note = ask(Guarded(health, 404), engine, tmp_path).note
+    assert "whether the model is ready (GET /v2/models/m/ready: HTTP 404), which its first answer shows instead" in note
+
+
+def test_a_redirection_to_the_same_server_does_not_say_that_the_model_is_not_ready(engine, tmp_path):
+    note = ask(Guarded(200, 307), engine, tmp_path).note
+    assert "whether the model is ready (GET /v2/models/m/ready: HTTP 307: redirected to /v2/models/m/ready/), which" in note
+
+
+@pytest.mark.parametrize("health", [200, 403])
+def test_credentials_that_the_models_readiness_asks_for_are_named(engine, tmp_path, health):
+    with pytest.raises(TargetError, match=r"access to GET /v2/models/m/ready is refused: HTTP 403: give the credentials"):
+        ask(Guarded(health, 403), engine, tmp_path)
 
 
 def test_inputs_of_the_scenario_replace_missing_metadata(engine, tmp_path):

@@ -3,7 +3,10 @@
 import asyncio
 import contextlib
 import pathlib
+import re
+import socket
 import ssl
+import threading
 
 import pytest
 import trustme
@@ -93,6 +96,49 @@ def test_a_server_that_requires_a_certificate_is_named(make_context, engine, hig
     with serving(V2, make_context(requires_client=True, highest=highest)) as port:
         said = complaint(f"https://127.0.0.1:{port}", engine=engine, tls={"verify": False})
     assert said == f"https://127.0.0.1:{port}: the server closes connections without a client's certificate: give target.tls.cert"
+
+
+@contextlib.contextmanager
+def closing_server(context, *, reads):
+    """The port of a server that closes every connection after the TLS handshake, or after the first bytes, as one whose backend is dead."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve():
+            while True:
+                try:
+                    accepted, _ = listener.accept()
+                except OSError:
+                    return
+                with accepted, contextlib.suppress(OSError), context.wrap_socket(accepted, server_side=True) as connection:
+                    if reads:
+                        connection.recv(1)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+@pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.parametrize(
+    ("scheme", "engine", "said"),
+    [
+        ("https", "wire", "the connection was closed before the answer was complete.*"),
+        ("https", "reference", "Server disconnected|.*reset by peer.*"),
+        ("grpcs", "wire", "the server closed the connection.*"),
+        ("grpcs", "reference", "the server closes the connection after the TLS handshake"),
+    ],
+)
+def test_a_server_that_closes_for_another_reason_may_only_require_a_certificate(
+    tmp_path, authority, make_context, scheme, engine, said, reads
+):
+    with closing_server(make_context(alpn=("h2",) if scheme == "grpcs" else ()), reads=reads) as port:
+        authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+        message = complaint(f"{scheme}://127.0.0.1:{port}", engine=engine, tls={"ca": str(tmp_path / "ca.pem")})
+    assert re.search(rf": (?:{said}); it may require a client certificate \(target\.tls\.cert\)(?!.*certificate)", message)
 
 
 @pytest.mark.parametrize("engine", ["wire", "reference"])

@@ -120,6 +120,24 @@ def test_most_requests_that_fail_for_most_of_the_window_are_a_burst_from_the_sec
     assert found(closed_window(4, 10, outcome_at=failing(begin, end)), 4) == [("error_burst", begin, end)]
 
 
+@pytest.mark.parametrize(
+    ("peak_s", "spans"),
+    [
+        ({1}, [(1.0, 2.0, 1000), (3.0, 10.0, 700)]),
+        ({2}, [(2.0, 10.0, 1700)]),  # in which most requests succeed still
+        ({2, 3}, [(2.0, 10.0, 2600)]),
+        ({3}, [(3.0, 10.0, 1600)]),
+        ({8}, [(3.0, 10.0, 1600)]),
+    ],
+)
+def test_a_failure_is_counted_once_where_a_peak_lies_in_or_beside_the_seconds_in_which_most_fail(peak_s, spans):
+    failed = tuple(1000 if second in peak_s else 100 if second >= 3 else 0 for second in range(10))
+    answered = tuple(1500 if second < 3 else 0 for second in range(10))
+    window = dataclasses.replace(open_window(100), failed_per_s=failed, finished_per_s=answered)
+    bursts = [one for one in find_incidents(window, OpenLoad(rate_per_s=100.0, arrivals="poisson"), 0) if one.kind == "error_burst"]
+    assert [(one.start_s, one.end_s, one.failed) for one in bursts] == spans
+
+
 def test_requests_that_fail_from_the_beginning_are_no_incident():
     assert found(open_window(200, outcome_at=failing(0, 10))) == []
 

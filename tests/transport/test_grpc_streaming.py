@@ -442,4 +442,4 @@ def test_an_answer_beyond_the_limit_breaks_the_request(engine, sharing):
                 await transport.aclose()
 
     reply = asyncio.run(main())
-    assert (reply.outcome, is_own_limit(reply.error)) == (Outcome.BROKEN, True)
+    assert (reply.outcome, is_own_limit(reply.outcome, reply.error)) == (Outcome.BROKEN, True)

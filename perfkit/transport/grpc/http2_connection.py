@@ -10,6 +10,7 @@ from perfkit.override import override
 from perfkit.protocol import http2
 from perfkit.protocol.http2 import HeaderBlockReader, Http2Error, LimitError
 from perfkit.protocol.tensor import Buffer
+from perfkit.transport.connect import CERTIFICATE_HINT
 from perfkit.transport.grpc.messages import OWN_DEADLINE_SHARE, AnswerHeaders, parse_headers
 from perfkit.transport.grpc.session import ClientSession, S, SessionListener
 from perfkit.transport.options import AnswerLimit
@@ -117,7 +118,7 @@ class Http2Connection(PooledConnection, SessionListener[S, AnswerHeaders]):
         reason = self._session.goaway_reason or str(exc or "")
         if not self._ready.done():
             tls = self._pool.address.tls
-            hint = "; it may require a client certificate (target.tls.cert)" if tls and not tls.cert else ""
+            hint = f"; {CERTIFICATE_HINT}" if tls and not tls.cert else ""
             early_close = ConnectionError(f"the server closed the connection at once{hint}")
             self._ready.set_exception(exc if isinstance(exc, ssl.SSLError) else early_close)
         self._end_all(f"the connection was closed before the answer was complete{f': {reason}' if reason else ''}")

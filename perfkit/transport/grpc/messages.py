@@ -10,7 +10,7 @@ from perfkit.protocol.compression import compress
 from perfkit.protocol.grpc_call import PREFIX_BYTES, Status, format_timeout, message_prefix, unquote_message
 from perfkit.protocol.http2 import Headers
 from perfkit.target.address import Address
-from perfkit.text import page_words
+from perfkit.text import PAGE_CHARACTERS, page_words
 from perfkit.transport.base import Outcome
 from perfkit.transport.options import Compression, inflate
 
@@ -92,12 +92,22 @@ def classify(headers: AnswerHeaders | None, trailers: AnswerHeaders | None, chun
     if last.status:
         return Outcome.REJECTED, last.error, last.status
     if first.http_status not in (0, 200):
-        text = page_words(b"".join(chunks).decode("utf-8", "replace"))[:_QUOTED_CHARACTERS]
+        text = page_words(_start(chunks, PAGE_CHARACTERS).decode("utf-8", "replace"))[:_QUOTED_CHARACTERS]
         name = _STATUS_OF_HTTP.get(first.http_status, "UNKNOWN")
         return Outcome.REJECTED, f"{name}: HTTP {first.http_status} without a gRPC status{f': {text}' if text else ''}", name
     if first.content_type and not first.content_type.startswith("application/grpc"):
         return Outcome.BROKEN, f"the answer is not gRPC, its content-type is {first.content_type}", ""
     return Outcome.BROKEN, "the answer ends without a grpc-status", ""
+
+
+def _start(chunks: Sequence[bytes], size_bytes: int) -> bytes:
+    """The first bytes: a body may be as long as `target.max_answer` permits."""
+    start = bytearray()
+    for chunk in chunks:
+        start += chunk[: size_bytes - len(start)]
+        if len(start) == size_bytes:
+            break
+    return bytes(start)
 
 
 def write_message(message: bytes, compression: Compression) -> bytes:

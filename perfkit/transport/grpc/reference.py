@@ -12,7 +12,7 @@ from perfkit.errors import TargetError
 from perfkit.override import override
 from perfkit.target.address import Address, Tls
 from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply, TaskSender
-from perfkit.transport.connect import client_context, describe_tls_error
+from perfkit.transport.connect import CERTIFICATE_HINT, client_context, describe_tls_error
 from perfkit.transport.grpc.calls import GrpcTransport, RpcCall, refusal
 from perfkit.transport.grpc.messages import OWN_DEADLINE_SHARE
 from perfkit.transport.options import AnswerLimit, TransportOptions
@@ -144,7 +144,7 @@ class ReferenceGrpcTransport(TaskSender, GrpcTransport):
             return (
                 "the server does not agree on HTTP/2 in the TLS handshake (ALPN), without which grpcio does not connect: use engine: wire"
             )
-        hint = "" if address.tls.cert else "; it may require a client certificate (target.tls.cert)"
+        hint = "" if address.tls.cert else f"; {CERTIFICATE_HINT}"
         return f"the server closes the connection after the TLS handshake{hint}"
 
     @staticmethod
