@@ -28,6 +28,7 @@ FIXED = {
     "started_at",
     "verdict",
     "source",
+    "stage",
     "energy_source",
     "unit",
     "think_time",
