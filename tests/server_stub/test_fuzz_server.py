@@ -51,4 +51,6 @@ def test_equal_seeds_give_equal_requests(make):
 
 def test_memory_growth_is_measured_after_the_warm_up():
     assert growth_bytes([1] * 30 + [100] * 70) == 0
-    assert growth_bytes([*range(1000)]) == 700 - 70
+    assert growth_bytes([*range(1000)]) == 767 - 300
+    assert growth_bytes([77] * 90 + [108] * 10) == 0, "as long as a large message is held"
+    assert growth_bytes([77] * 65 + [108] * 35) == 31
