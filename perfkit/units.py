@@ -142,22 +142,25 @@ def part(whole: int, number: int, parts: int) -> int:
     return whole // parts + (number < whole % parts)
 
 
-def format_signed_change(
-    scale: Literal["ratio", "difference"], estimate: float, interval: tuple[float | None, float | None] | None = None
-) -> str:
-    """A change as text: `+12.3 %` of a ratio of 1.123, `+0.50 points` of a difference of shares; with an interval `+12.3 % [+7.9, +16.8]`.
+Change = Literal["ratio", "difference"]
+"""A ratio of 1.123 is +12.3 %, a difference of shares of 0.005 is +0.50 points."""
 
-    An interval without one end is `[+7.9 or more]`, without both `[not bounded]`.
-    """
 
-    def percent(value: float) -> str:
-        return f"{100 * (value - 1):+.1f}" if scale == "ratio" else f"{100 * value:+.2f}"
+def format_signed_change(scale: Change, estimate: float, interval: tuple[float | None, float | None] | None = None) -> str:
+    """A change as text: `+12.3 %` or `+0.50 points`, with an interval `+12.3 % [+7.9, +16.8]`."""
+    text = f"{_signed(scale, estimate)} {'%' if scale == 'ratio' else 'points'}"
+    return text if interval is None else f"{text} [{format_signed_interval(scale, interval, ', ')}]"
 
-    text = f"{percent(estimate)} {'%' if scale == 'ratio' else 'points'}"
-    if interval is None:
-        return text
+
+def format_signed_interval(scale: Change, interval: tuple[float | None, float | None], between: str = " to ") -> str:
+    """The ends of a change's interval without their unit: `+7.9 to +16.8`, `+7.9 or more`, or `not bounded`."""
     low, high = interval
     if low is not None and high is not None:
-        return f"{text} [{percent(low)}, {percent(high)}]"
-    ends = f"{percent(low)} or more" if low is not None else f"{percent(high)} or less" if high is not None else "not bounded"
-    return f"{text} [{ends}]"
+        return f"{_signed(scale, low)}{between}{_signed(scale, high)}"
+    if low is None and high is None:
+        return "not bounded"
+    return f"{_signed(scale, low)} or more" if low is not None else f"{_signed(scale, high or 0.0)} or less"
+
+
+def _signed(scale: Change, value: float) -> str:
+    return f"{100 * (value - 1):+.1f}" if scale == "ratio" else f"{100 * value:+.2f}"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from perfkit.errors import ErrorKind, ProtocolError
-from perfkit.protocol import rest
+from perfkit.protocol import rest_models
 from server_stub.devices.host_memory import HostMemory
 from server_stub.log import Log
 from server_stub.options import Limits
@@ -43,7 +43,7 @@ class Service:
 
     def model_metadata(self, name: str, version: str) -> dict[str, Any]:
         """The metadata of a model. Raises ProtocolError if there is none."""
-        return rest.encode_model_metadata(self.repository.find(name, version).definition.metadata())
+        return rest_models.encode_model_metadata(self.repository.find(name, version).definition.metadata())
 
     async def load(
         self, name: str, parameters: Mapping[str, Any], read_config: Callable[[str, Any], str], read_file: Callable[[str, Any], bytes]

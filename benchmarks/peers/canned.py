@@ -24,7 +24,7 @@ import numpy as np
 
 from benchmarks.peers.install import find_command
 from benchmarks.peers.server_process import PeerError, free_ports, ready_server
-from perfkit.protocol import protobuf, rest, v2_pb2
+from perfkit.protocol import protobuf, rest, rest_models, v2_pb2
 from perfkit.protocol.message import InferResponse, ModelMetadata, TensorMetadata
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 
@@ -119,7 +119,7 @@ def http_answers() -> tuple[dict[str, bytes], dict[str, int]]:
         }
         times = {field.name: {"count": 0, "ns": 0} for field in v2_pb2.InferStatistics.DESCRIPTOR.fields}
         counts = {"name": model, "version": VERSION, "last_inference": 0, "inference_count": 0, "execution_count": 0}
-        files[f"{model}.json"] = _document(rest.encode_model_metadata(_metadata(model)))
+        files[f"{model}.json"] = _document(rest_models.encode_model_metadata(_metadata(model)))
         files[f"{model}-config.json"] = _document({**described, **tensors})
         files[f"{model}-stats.json"] = _document({"model_stats": [{**counts, "inference_stats": times, "batch_stats": []}]})
         headers, body = rest.encode_infer_response(_answer(model), dict.fromkeys(OUTPUTS, True))

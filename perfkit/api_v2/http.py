@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from perfkit.digits import whole_number
 from perfkit.errors import ErrorKind, MissingEndpointError, ProtocolError, TargetError
-from perfkit.protocol import rest
+from perfkit.protocol import rest, rest_models
 from perfkit.protocol.decoded_size import check_json_values
 from perfkit.protocol.generate import decode_event, encode_generate_request, read_event_error
 from perfkit.protocol.message import (
@@ -114,16 +114,16 @@ class HttpCalls:
             raise refusal
         if may_pass(response.status):
             raise TargetError(f"{transport.address}: model '{model}' is not ready: {what}", may_pass=True)
-        # 404 with an error in v2's form is the server's word on the model
+        # a 404 whose body is a v2 error says that the model is not ready
         if response.status in (*_MISSING, *_REDIRECTIONS) and not (response.status == 404 and self._has_error(response)):
             if await self.server_refusal(transport):
                 return False
             raise MissingEndpointError(f"{transport.address}: the server does not say whether model '{model}' is ready: {what}", what)
-        return response.status == 200 and rest.decode_ready(response.body)
+        return response.status == 200 and rest_models.decode_ready(response.body)
 
     async def server_refusal(self, transport: HttpTransport) -> str:
         response = await self._get_description(transport, _HEALTH)
-        is_ready = response.status == 200 and rest.decode_ready(response.body)
+        is_ready = response.status == 200 and rest_models.decode_ready(response.body)
         is_told = response.status not in (*_MISSING, *_RESTRICTED, *_REDIRECTIONS)
         return "" if is_ready or not is_told else f"GET {_HEALTH}: {self._describe(transport, response)}"
 
@@ -142,7 +142,7 @@ class HttpCalls:
         if response.status != 200:
             raise TargetError(message, may_pass=may_pass(response.status))
         try:
-            return rest.decode_model_metadata(response.body)
+            return rest_models.decode_model_metadata(response.body)
         except ProtocolError as error:
             raise TargetError(f"{transport.address}: {error}") from None
 
@@ -156,7 +156,7 @@ class HttpCalls:
         if response.status != 200 or not self._is_object(response):
             raise missing
         try:
-            return rest.decode_model_config(response.body)
+            return rest_models.decode_model_config(response.body)
         except ProtocolError:
             raise TargetError(f"{transport.address}: the configuration of model '{model}' is not valid v2") from None
 
@@ -194,9 +194,9 @@ class HttpCalls:
     async def model_index(self, transport: HttpTransport) -> tuple[IndexedModel, ...]:
         response = await _post(transport, "/v2/repository/index", b"{}")
         if response.status != 200 or not isinstance(self._json(response), list):
-            return rest.named_models(self._json(await self._get_description(transport, "/v2/models")))  # as KServe has it
+            return rest_models.named_models(self._json(await self._get_description(transport, "/v2/models")))  # as KServe has it
         try:
-            return rest.decode_model_index(response.body)
+            return rest_models.decode_model_index(response.body)
         except ProtocolError as error:
             raise TargetError(f"{transport.address}: {error}") from None
 

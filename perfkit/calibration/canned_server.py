@@ -22,7 +22,7 @@ import numpy as np
 from perfkit.machine.cpus import pinned
 from perfkit.override import override
 from perfkit.process.messages import opened_stdin
-from perfkit.protocol import http2, protobuf, rest, v2_pb2
+from perfkit.protocol import http2, protobuf, rest, rest_models, v2_pb2
 from perfkit.protocol.http2 import HeaderBlockReader, Headers, Http2Error
 from perfkit.protocol.message import InferResponse, ModelMetadata, TensorMetadata
 from perfkit.protocol.tensor import Datatype, tensor_from_array
@@ -62,7 +62,7 @@ def http_responses() -> dict[str, bytes]:
     times = {field.name: {"count": 0, "ns": 0} for field in v2_pb2.InferStatistics.DESCRIPTOR.fields}
     counts = {"name": MODEL, "version": VERSION, "last_inference": 0, "inference_count": 0, "execution_count": 0}
     responses = {
-        "": _json(rest.encode_model_metadata(METADATA)),
+        "": _json(rest_models.encode_model_metadata(METADATA)),
         "ready": _response(b""),
         "config": _json(config | tensors),
         "stats": _json({"model_stats": [{**counts, "inference_stats": times, "batch_stats": []}]}),

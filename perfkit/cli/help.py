@@ -81,7 +81,7 @@ def help_topics() -> dict[str, str]:
 
 
 def _pages() -> list[pathlib.Path]:
-    """Those of the reference first, and last those for contributors."""
+    """The documentation's pages: those of the reference come first, those for contributors last."""
     folders = ("reference", "how-to", "concepts", "tutorials", _FOLDER.name)
     pages = [path for path in _FOLDER.rglob("*.md") if path.stem != "index"]
     return sorted(pages, key=lambda path: (folders.index(path.parent.name), path))

@@ -84,9 +84,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def make_parser(names: Iterable[str]) -> "tuple[_Parser, dict[str, _Parser]]":
-    """The main parser, and those of the named commands by name, which alone it knows.
+    """The main parser with the named commands alone, and the parsers of these by name.
 
-    Without names it knows all, without their options, because importing all modules is slow.
+    Without names it has all commands, but not their options, because importing all modules is slow.
     """
     wanted = list(names) or COMMANDS
     parser = _Parser(

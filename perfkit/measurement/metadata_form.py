@@ -1,7 +1,7 @@
-"""A model's metadata in v2's form, where a server has another, or one that is narrower than what it accepts.
+"""A model's metadata in v2's form, where a server gives another form, or one that is narrower than what it accepts.
 
-A server may copy it from the model's configuration, as NVIDIA Dynamo did until September 2026: its KServe front end named datatypes as the configuration does, `TYPE_FP32` and `TYPE_STRING` (dynamo issue 14520), and gave shapes without the
-batch dimension that the metadata of a model with batches begins with (dynamo issue 14969).
+A server may copy it from the model's configuration, as NVIDIA Dynamo's KServe front end did until September 2026: datatypes were `TYPE_FP32`
+and `TYPE_STRING` (dynamo issue 14520), and shapes lacked the batch dimension (dynamo issue 14969).
 """
 
 import dataclasses

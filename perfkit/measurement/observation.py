@@ -242,7 +242,7 @@ class PointTelemetry:
         reported = [gpu for page in pages if page.summary for gpu in page.summary.gpus if gpu.uuid not in known]
         resources = Resources(
             server=counts,
-            # of a mix they would be those of one model, or of all
+            # the page of a mix times all models together, or one of them
             server_times=() if self._is_mix else added(time for page in pages if page.summary for time in page.summary.times),
             server_cpu=reports["server CPU"].summary if "server CPU" in reports else None,
             gpus=(*gpus, *{gpu.uuid: gpu for gpu in reported}.values()),

@@ -107,7 +107,7 @@ class PointRun:
                 if attempts:
                     run.observer.note_added(f"{run.title and f'{run.title}: '}{title_of(load_point)}: {reason}.")
                 observation.point_begins(begins)
-                workloads = [run.workloads[key] for key in keys]  # with the secrets of now
+                workloads = [run.workloads[key] for key in keys]  # again, since secrets may have changed
                 attempts.append(await self._send_point(load_point, workloads, target, observation, set_loop, len(attempts)))
             if number == total and not (run.is_search or run.scenario.measure.until_decided):
                 run.observer.all_answered()

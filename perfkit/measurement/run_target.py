@@ -34,7 +34,7 @@ class RunTarget:
     addresses: Mapping[WorkloadKey, Address]
     server: StartedServer | None
     resolve: Callable[[SecretRereading], Mapping[WorkloadKey, Address]] = lambda _: {}
-    """The same addresses with the secrets of now; it may block, and raises ScenarioError."""
+    """Gives the same addresses with the secrets read again; it may block, and raises ScenarioError."""
 
 
 @contextlib.asynccontextmanager

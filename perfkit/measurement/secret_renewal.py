@@ -1,4 +1,4 @@
-"""Secrets of a target that are read again while load is sent, and passed on to those who send it."""
+"""Reads a target's secrets again while load is sent, and tells the workers the new headers."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ class SecretRenewal:
 
     @contextlib.contextmanager
     def follow(self) -> Iterator[None]:
-        """Renews them for the length of the block, which is not ended by what goes wrong."""
+        """Renews the secrets until the block ends; a secret that cannot be read does not end the block."""
         stopped = threading.Event()
         task = None if self._every_ns is None else asyncio.ensure_future(self._renew(self._every_ns, stopped))
         try:
@@ -44,9 +44,10 @@ class SecretRenewal:
 
     @contextlib.contextmanager
     def telling(self, workloads: Sequence[WorkloadKey]) -> Iterator[Callable[[Stoppable], None]]:
-        """Gives what takes the workers that send these workloads, whose requests may have been made before the last change.
+        """Yields a function to call with the workers of a load point, which send these workloads.
 
-        They are told of changes until the block ends: then their processes may have another load point's workloads.
+        They are told of each change until the block ends, and at once if their requests were prepared with older secrets. After the block their
+        processes may have another load point's workloads.
         """
 
         def set_loop(group: Stoppable) -> None:

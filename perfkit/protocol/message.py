@@ -146,7 +146,7 @@ class ModelConfig:
     """The highest integer id of a sequence that the model gets whole; Triton cuts higher ones to the 32 bits of its control input. None if
     there is no such limit."""
     shapes: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
-    """Of the inputs and outputs that it lists, without the batch dimension."""
+    """The shapes of the inputs and outputs that it lists, by name, without the batch dimension."""
 
 
 _HIGHEST_IDS = {"TYPE_INT32": 2**31 - 1, "TYPE_UINT32": 2**32 - 1}

@@ -70,7 +70,7 @@ class Datatype(enum.Enum):
 
     @property
     def has_json_form(self) -> bool:
-        """Whether every server takes its values as JSON: Triton does not take FP16 and BF16, which MLServer does."""
+        """Whether every server takes its values as JSON; not so of FP16 and BF16, which MLServer takes and Triton refuses."""
         return self not in (Datatype.FP16, Datatype.BF16)
 
 

@@ -151,7 +151,7 @@ def _by_level(points: Sequence[Point]) -> list[Point]:
 
 
 def _highest(points: Sequence[Point], is_good: Callable[[Point], bool]) -> Point | None:
-    """The last of the first ones that are good."""
+    """The last one before the first that is not good; None if the first is not."""
     return next(iter([*itertools.takewhile(is_good, points)][-1:]), None)
 
 
@@ -312,7 +312,7 @@ class GroupedWarning:
     remedy: str
     """The keys or options that remedy it; empty if none does."""
     is_note: bool
-    """Whether it is for information, and changes nothing that the figures say."""
+    """Whether it only says under what conditions the figures hold, or why one is left out or uncertain."""
 
     @property
     def sentences(self) -> str:

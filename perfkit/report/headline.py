@@ -27,7 +27,7 @@ _DOUBTS = {
 
 
 def run_headline(result: Result) -> Headline | None:
-    """The headline of a run; None where its answer is no rate: of cold starts and idle gaps, and without a load point that is valid."""
+    """The headline of a run; None for cold starts and idle gaps, whose answers are no rates, and without a valid load point."""
     if result.search is not None:
         return _of_search(result.search)
     whole = [point for point in result.summary if point.workload is None]
@@ -89,18 +89,17 @@ def _facts(point: Point) -> Iterator[Fact]:
 
 
 def _trust(result: Result, point: Point) -> tuple[str, Trust]:
-    """The state in a word or two: of the run's status, the SLO's verdict, the failed share and the warnings, the first that is no good one."""
+    """The state in a word or two: the first problem among the run's status, the SLO's verdict, the failed share and the warnings."""
     invalid = sum(not one.valid for one in result.summary)
     if result.status == "invalid" and invalid < len(result.summary):
         return f"{invalid} of {len(result.summary)} load points not valid", "open"
     if result.status != "complete":
         return _STATUSES[result.status], "open" if result.status in ("interrupted", "incomplete") else "bad"
-    verdict = "valid" if point.slo is None else _VERDICTS[point.slo.verdict][0]
-    if point.slo is not None and point.slo.verdict != "satisfied":
-        return _VERDICTS[point.slo.verdict]
-    if doubt := _doubt(point):
-        return doubt if point.slo is None else f"{verdict}, {doubt}", "open"
-    return verdict, "good"
+    doubt = _doubt(point)
+    if point.slo is None:
+        return (doubt, "open") if doubt else ("valid", "good")
+    word, trust = _VERDICTS[point.slo.verdict]
+    return (f"{word}, {doubt}", "open") if doubt and trust == "good" else (word, trust)
 
 
 def _doubt(point: Point) -> str:

@@ -110,7 +110,7 @@ _PLOTS = {
 }
 """Each plot's title, and the sentence that says how to read it."""
 _MAIN_PLOTS = ("search", "load", "cold_start", "idle", "percentiles")
-"""Those of which the first stands beside the answer."""
+"""The first of these that a run has stands beside the answer."""
 _OVER_TIME = {"stall": "stalls", "error_burst": "bursts of errors", "not_steady": "drift"}
 _DEFINITIONS = (
     ("closed loop", "A fixed number of requests, the concurrency, is in flight; the next is sent when one is answered. A slower server is therefore sent fewer requests."),
@@ -197,7 +197,7 @@ def run_page(result: Result, charts: Mapping[str, ChartGroup], telemetry: Mappin
 
 
 def run_summary_page(result: Result) -> Page:
-    """The part of the report that Markdown holds: the answer, the load points, the warnings, the SLO and the notes."""
+    """The report in Markdown, which has no charts: answer, load points, warnings, SLO verdicts and notes."""
     calibration, warnings = stored_calibration(result.environment.get("generator")), grouped_warnings(result.summary)
     blocks = {
         "Answer": [Paragraph(text, is_strong=True) for text in answer(result)],
@@ -219,8 +219,8 @@ def _told_first(points: Sequence[Point]) -> list[Block]:
     """What must be known before the figures: the first sentences of the first warnings, which have a table of their own below."""
     found = [one for one in grouped_warnings(points) if not one.is_note]
     items = [Item(first_sentence(one.message), one.load_points, one.code) for one in found[:_MOST_FINDINGS]]
-    if more := len(found) - _MOST_FINDINGS:
-        items += [Item(f"{more} more below.")] * (more > 0)
+    if len(found) > _MOST_FINDINGS:
+        items.append(Item(f"{len(found) - _MOST_FINDINGS} more below."))
     return [Bullets(tuple(items))] if items else []
 
 

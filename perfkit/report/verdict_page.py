@@ -4,13 +4,13 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from perfkit.gate.sentences import DECIDED, describe_others, finding, format_change, format_size, metric_title, worst_of
+from perfkit.gate.sentences import DECIDED, describe_others, finding, format_size, metric_title, worst_of
 from perfkit.gate.verdict import MAXIMUM_EFFECT, Comparison, Verdict
 from perfkit.report.chart import BLUE, GREEN, MUTED, RED, VERMILLION, Axis, Chart, ChartGroup, Colour, Level, Line
 from perfkit.report.page import Block, Bullets, Code, Fact, Facts, Figure, Headline, Item, Page, Paragraph, Section, Trust, sections_of
 from perfkit.report.table import MISSING
 from perfkit.report.verdict import EXPLAINED_EFFECT, describe_sides, metrics_table, pair_slowdowns
-from perfkit.units import format_minutes
+from perfkit.units import format_minutes, format_signed_change, format_signed_interval
 
 _COLOURS: Mapping[str, Colour] = {"regressed": RED, "inconclusive": VERMILLION, "improved": GREEN, "pass": BLUE}
 _INTERVALS = "Each mark is a metric: how much worse the candidate is, with its interval. A pass needs the whole interval to the left of the margin, the ring."
@@ -73,14 +73,12 @@ def _headline(verdict: Verdict) -> Headline:
     one, figure, caption, interval = worst_of(verdict), "", "", ""
     if one is not None and verdict.kind in DECIDED and one.estimate is not None:
         where = f"{metric_title(one.metric)}, {one.load_point}"
-        change, _, interval = format_change(one).partition(" [")
-        interval = interval.rstrip("]").replace(", ", " to ")
         if one.outcome == "regressed":
-            figure, caption = change, where
+            figure, caption = format_signed_change(one.scale, one.estimate), where
         elif one.ruled_out_slowdown is not None and one.ruled_out_slowdown < MAXIMUM_EFFECT:
             figure, caption = f"≤ {format_size(one, one.ruled_out_slowdown)}", f"the largest slowdown that is not ruled out: {where}"
-        else:
-            interval = ""
+        if figure:
+            interval = format_signed_interval(one.scale, one.interval or (None, None))
     facts = [Fact("pairs", str(verdict.pairs))] if verdict.pairs else []
     if verdict.duration_s is not None:
         facts.append(Fact("from start to verdict", format_minutes(verdict.duration_s)))
@@ -93,9 +91,9 @@ def _intervals(verdict: Verdict) -> Iterator[Block]:
     gated = [one for one in verdict.gated if one.scale == "ratio" and one.slowdown is not None]
     if not gated:
         return
-    ends = [
-        100 * end for one in gated for end in (one.slowdown, one.margin, *one.slowdown_interval) if end is not None and end < MAXIMUM_EFFECT
-    ]
+    middles = [one.slowdown for one in gated if one.slowdown is not None and math.isfinite(one.slowdown)]
+    bounds = [end for one in gated for end in (one.margin, *one.slowdown_interval) if end is not None and end < MAXIMUM_EFFECT]
+    ends = [100 * end for end in (*middles, *bounds)]
     low, high = min(0.0, *ends) - 1, max(ends) + 1
     rows = {one.title: float(len(gated) - index) for index, one in enumerate(gated)}
     lines = []

@@ -30,7 +30,7 @@ class WarningText:
     is_invalid: bool
     """Whether it makes a load point invalid, because its figures are those of the load generator or of a cold target."""
     is_note: bool
-    """Whether it is for information: it limits a figure that is shown as unknown or with a wider interval, or changes none."""
+    """Whether it is a note: it says under what conditions the figures hold, or why one is left out or uncertain."""
     keys: str
     """The scenario keys and `perfkit run` options of the remedy; empty if there are none."""
 

@@ -137,7 +137,7 @@ def plain_document(document: Mapping[str, Any], index: int) -> dict[str, Any]:
     of_workload = {key: value for key, value in entry.items() if key in _WORKLOAD_KEYS}
     plain["workload"] = {**document.get("workload", {}), **of_workload}
     plain["target"] = _overlaid_target(document.get("target", {}), entry)
-    if isinstance(measure := plain.get("measure"), Mapping):  # whose verdicts are open is a question about the mix
+    if isinstance(measure := plain.get("measure"), Mapping):  # whether verdicts are open is judged for the mix
         plain["measure"] = {key: value for key, value in measure.items() if key != "until_decided"}
     plain |= {key: entry[key] for key in OVERLAID if entry.get(key) is not None}
     return plain

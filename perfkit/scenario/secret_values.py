@@ -27,9 +27,9 @@ class SecretRereading:
     """Secrets that are read again while load is sent: one that cannot be read keeps its value."""
 
     stopped: threading.Event = dataclasses.field(default_factory=threading.Event)
-    """Ends a command that runs, and has no other start."""
+    """When set, the command that runs is ended, and no other one is started."""
     failures: dict[tuple[SecretSource, pathlib.Path], str] = dataclasses.field(default_factory=dict)
-    """Why a source could not be read, which is tried once."""
+    """Why a source could not be read; it is not tried again in the same round."""
 
 
 def secret_values(target: Target, folder: pathlib.Path, rereading: SecretRereading | None = None) -> dict[str, str]:
@@ -98,7 +98,7 @@ def _of_command(key: str, command: str, folder: pathlib.Path, stopped: threading
 
 
 def _output(named: str, process: "subprocess.Popen[bytes]", stopped: threading.Event) -> bytes:
-    """What a process writes until it ends, which what it started may outlive with the same output."""
+    """What a process writes until it ends. A child of it that lives on with the same stdout is not waited for."""
     assert process.stdout is not None
     output, clock = b"", MonotonicClock()
     ends_ns = clock.now_ns() + _WITHIN_S * NS_PER_S

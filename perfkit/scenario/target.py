@@ -33,6 +33,15 @@ def _check_page(url: str) -> str:
 MetricsUrl = Annotated[Text, AfterValidator(_check_page)]
 
 
+def _check_words(command: str) -> str:
+    command_words(command)
+    return command
+
+
+Command = Annotated[Text, AfterValidator(_check_words)]
+"""A program and its arguments, which no shell reads."""
+
+
 class TlsOptions(Section):
     """TLS for `https://` and `grpcs://`. Paths of PEM files are relative to the scenario's folder; the default `ca` is the system's."""
 
@@ -77,16 +86,10 @@ class SecretSource(Section):
 
     file: Text | None = None
     """A file whose text is the value; relative to the scenario's folder."""
-    command: Text | None = None
+    command: Command | None = None
     """A program and its arguments, without a shell, whose output is the value; it has 30 s, and runs in the scenario's folder."""
     every_ns: Annotated[Duration, Field(gt=0)] = Field(default=60_000_000_000, alias="every")
     """After this time the value is read again."""
-
-    @pydantic.field_validator("command")
-    @classmethod
-    def _has_words(cls, command: str) -> str:
-        command_words(command)
-        return command
 
     @pydantic.model_validator(mode="after")
     def _has_one_source(self) -> Self:
@@ -117,7 +120,7 @@ class Target(Section):
     """A list holds the URLs of replicas, among which `balance` chooses."""
     urls: Annotated[dict[WireProtocol, Urls], Field(min_length=1)] | None = None
     """In place of `url`: one server's URL for each protocol, `{http: URL, grpc: URL}`. Each protocol has its own load points."""
-    command: Text | None = None
+    command: Command | None = None
     """A program and its arguments, without a shell, which perfkit runs as the server. It takes the ports `{port}`, or `{http_port}` and
     `{grpc_port}`, or without any of them listens at `url`."""
     ready_within_ns: Annotated[Duration, Field(gt=0)] = Field(default=300_000_000_000, alias="ready_within")
@@ -182,12 +185,6 @@ class Target(Section):
                 if address.protocol != protocol:
                     raise ValueError(f"{protocol}: this URL is for {address.protocol}: swap the URLs, or correct the scheme")
         return urls
-
-    @pydantic.field_validator("command")
-    @classmethod
-    def _has_words(cls, command: str) -> str:
-        command_words(command)
-        return command
 
     @pydantic.model_validator(mode="after")
     def _has_one_place(self) -> Self:

@@ -48,7 +48,7 @@ class Prepared:
     """Headers besides those in the buffers, for engines that make the head themselves."""
 
     def become(self, other: "Prepared") -> None:
-        """Takes the contents of another one: wherever this one is held, the next request is that one."""
+        """Takes over the contents of another one, so that whoever holds this one sends the other from now on."""
         for field in dataclasses.fields(other):
             setattr(self, field.name, getattr(other, field.name))
 

@@ -34,7 +34,7 @@ class AnswerLimit:
     """Whether no key of the scenario sets it."""
 
     def too_long(self, what: str = "the answer") -> str:
-        """The error message for an answer, or a part of it, beyond the limit."""
+        """The error message for an answer that is too long, or for the part of it that `what` names."""
         return f"{what} is longer than {self.max_bytes:,} B{self._hint()}"
 
     def announced_too_long(self, announced_bytes: int) -> str:
@@ -51,7 +51,7 @@ _OWN_REFUSAL = re.compile(
 
 
 def is_own_limit(outcome: Outcome, error: str) -> bool:
-    """Whether a request failed only because perfkit refused the size of its answer, by the whole error: a server's words may end alike."""
+    """Whether a request failed only because perfkit refused the size of its answer. The whole error decides, since a server may quote its end."""
     return outcome is not Outcome.REJECTED and _OWN_REFUSAL.fullmatch(error) is not None
 
 

@@ -150,7 +150,7 @@ async def stop_on_errors(loop: Loop, recorder: Recorder | MixRecorder, clock: Cl
 
 
 def too_many_errors(recorder: Recorder | MixRecorder, max_error_rate: float | None) -> str:
-    """That more than this share of the requests so far has failed, of 20 or more; otherwise empty."""
+    """The reason to stop if more than this share of the requests has failed, from 20 requests on; otherwise empty."""
     replies, failed = recorder.replies, recorder.failed
     if max_error_rate is None or replies < _MIN_REPLIES or failed <= max_error_rate * replies:
         return ""

@@ -99,7 +99,7 @@ class RenewedHeaders:
         self._has_come.set()
 
     async def follow(self, workloads: "Sequence[PreparedWorkload]") -> None:
-        """Prepares the requests again each time, one by one between the requests that are due; never ends."""
+        """Prepares the requests again after each change, one by one, so that requests that are due are not delayed; never ends."""
         while True:
             await self._has_come.wait()
             self._has_come.clear()
@@ -140,7 +140,7 @@ class PreparedWorkload:
         return self.requests
 
     async def renew(self, address: Address) -> None:
-        """Has all requests from now on carry the headers of the address; those that are due in between are sent."""
+        """Prepares all requests again with the headers of the address; requests that fall due meanwhile are sent."""
         self.address = dataclasses.replace(address, secrets=self.address.secrets | address.secrets)
         self.transport.renew(self.address)
         if isinstance(self.requests, SequenceRequests):

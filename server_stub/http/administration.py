@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from perfkit.errors import ErrorKind, ProtocolError
-from perfkit.protocol import rest
+from perfkit.protocol import rest, rest_models
 from server_stub.http.connections import MODEL_PATHS, Handler, error_answer, json_response
 from server_stub.http.inference import check_json_size
 from server_stub.service import Service
@@ -65,7 +65,7 @@ class HttpAdministration:
     async def _index(self, request: web.Request) -> object:
         body = await request.read()
         check_json_size(len(body))
-        return self._repository.index(ready=rest.decode_index_request(body))
+        return self._repository.index(ready=rest_models.decode_index_request(body))
 
     async def _load(self, request: web.Request) -> None:
         parameters = await _parameters(request)

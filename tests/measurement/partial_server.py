@@ -61,6 +61,19 @@ class Lacking:
 
 
 @contextlib.contextmanager
+def serving_calls(handlers):
+    """The URL of a gRPC server with these handlers of v2's calls, by their names, for as long as the block."""
+    server = grpc.server(futures.ThreadPoolExecutor(4))
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"grpc://127.0.0.1:{port}"
+    finally:
+        server.stop(None).wait()
+
+
+@contextlib.contextmanager
 def partial_http_server(lacking: Lacking) -> Iterator[str]:
     """The URL of a server with the model `m`, one FP32 to one."""
     missing = {HTTP_ENDPOINTS[name] for name in lacking.endpoints}
@@ -138,11 +151,5 @@ def partial_grpc_server(lacking: Lacking) -> Iterator[str]:
         return grpc.unary_unary_rpc_method_handler(serve)
 
     handlers = {rpc: answer(rpc) for rpc in answers if rpc not in missing or lacking.answer != "UNIMPLEMENTED"}
-    server = grpc.server(futures.ThreadPoolExecutor(4))
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, handlers),))
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    try:
-        yield f"grpc://127.0.0.1:{port}"
-    finally:
-        server.stop(None).wait()
+    with serving_calls(handlers) as url:
+        yield url

@@ -6,7 +6,6 @@ and answers have v2's own form. It has no statistics, and no readiness of its ow
 
 import asyncio
 import contextlib
-from concurrent import futures
 
 import grpc
 import pytest
@@ -25,8 +24,8 @@ from perfkit.protocol.message import ModelConfig, ModelMetadata, TensorMetadata
 from perfkit.scenario.credentials import resolve_address
 from perfkit.scenario.file import read_scenario
 from perfkit.scenario.workload import Workload
+from tests.measurement.partial_server import serving_calls
 
-SERVICE = "inference.GRPCInferenceService"
 CONFIG = model_config_pb2.ModelConfig(name="clip", max_batch_size=4)
 CONFIG.input.add(name="query", data_type="TYPE_STRING", dims=[1])
 CONFIG.input.add(name="scale", data_type="TYPE_FP32", dims=[3])
@@ -74,14 +73,8 @@ def serving(dynamo):
         )
         for name, call in calls.items()
     }
-    server = grpc.server(futures.ThreadPoolExecutor(2))
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    try:
-        yield f"grpc://127.0.0.1:{port}"
-    finally:
-        server.stop(None).wait()
+    with serving_calls(handlers) as url:
+        yield url
 
 
 @pytest.fixture

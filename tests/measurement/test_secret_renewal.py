@@ -127,7 +127,7 @@ def test_a_secret_that_cannot_be_read_keeps_its_value_and_is_told_of_once(tmp_pa
 
 
 def test_the_end_of_the_run_ends_a_command_and_what_it_started(tmp_path, monkeypatch):
-    """The first reading ends at once; the second starts a child, of which it writes the number, and waits for it."""
+    """The command ends at once when it is first run; the second time it starts a child process, writes its id to a file, and waits for it."""
     monkeypatch.setattr(secret_values, "_WITHIN_S", 3600)
     (tmp_path / "command.sh").write_text("echo value; [ -e first ] || exec touch first; sleep 3600 & echo $! > made; mv made child; wait")
     command = f"sh {shlex.quote(str(tmp_path / 'command.sh'))}"
@@ -150,7 +150,7 @@ def test_the_end_of_the_run_ends_a_command_and_what_it_started(tmp_path, monkeyp
 
 
 def test_workers_that_have_ended_are_told_of_no_change(tmp_path):
-    """Between two load points their processes may have the next one's workloads, which are others."""
+    """After a load point its worker processes may already be preparing the next one, which may have other workloads."""
     group, has_ended = Group(), threading.Event()
     (tmp_path / "s.yaml").write_text(SCENARIO.replace("PORT", "1"))
     loaded = read_scenario(tmp_path / "s.yaml", environ={})

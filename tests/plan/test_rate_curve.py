@@ -47,8 +47,8 @@ def test_the_curve_of_mm1_has_its_sensitivity_ends_at_saturation_and_is_extrapol
 
 @pytest.mark.parametrize(("runs", "run_sd", "within_sd"), [(1, 0.02, 0.03), (5, 0.06, 0.02)])
 def test_prediction_intervals_have_their_nominal_coverage(runs, run_sd, within_sd):
-    """Runs whose speed differs by a factor, and noise that grows as the queue does, 60 times. False alarms, for other seeds: a true
-    coverage of 90 % leaves less than 80 % with a chance of 0.6 %. With one run the spread is assumed, and the interval may be too wide."""  # fmt: skip
+    """60 fits of runs whose speed differs by a factor, with noise that grows with the queue. With another seed and a true coverage of 90 %,
+    fewer than 80 % are covered with a probability of 0.6 %. With one run the spread is assumed, and the interval may be too wide."""  # fmt: skip
     random, inside = np.random.default_rng(runs), 0
     for _ in range(60):
         speeds = np.exp(random.normal(0, run_sd, runs + 1).clip(-0.14, 0.14))

@@ -22,8 +22,8 @@ def noisy(random, **parameters):
 
 
 def test_intervals_have_their_nominal_coverage():
-    """150 fits, 2 % noise. False alarms, for other seeds: a true coverage of 95 % leaves 89 to 99 % with a chance of 0.5 % for each of
-    the four. N* is known as observed only where two points lie past it."""  # fmt: skip
+    """150 fits of data with 2 % noise. With another seed and a true coverage of 95 %, each of the four shares lies outside 89 to 99 % with a
+    probability of 0.5 %. N* is known as observed only where two points lie past it."""  # fmt: skip
     random, number = np.random.default_rng(8), 150
     covered, near, peaks = dict.fromkeys([*TRUTH, "peak"], 0), 0, 0
     for _ in range(number):

@@ -124,7 +124,7 @@ def test_most_requests_that_fail_for_most_of_the_window_are_a_burst_from_the_sec
     ("peak_s", "spans"),
     [
         ({1}, [(1.0, 2.0, 1000), (3.0, 10.0, 700)]),
-        ({2}, [(2.0, 10.0, 1700)]),  # in which most requests succeed still
+        ({2}, [(2.0, 10.0, 1700)]),  # in which most requests still succeed
         ({2, 3}, [(2.0, 10.0, 2600)]),
         ({3}, [(3.0, 10.0, 1600)]),
         ({8}, [(3.0, 10.0, 1600)]),

@@ -17,7 +17,7 @@ from tritonclient.grpc import service_pb2
 from tritonclient.http import InferInput, InferRequestedOutput
 
 from perfkit.errors import ErrorKind, ProtocolError
-from perfkit.protocol import protobuf, rest
+from perfkit.protocol import protobuf, rest, rest_models
 from perfkit.protocol.message import ComposingModel, InferRequest, InferResponse, ModelConfig, ModelMetadata, RequestedOutput
 from perfkit.protocol.tensor import Datatype, Tensor, tensor_from_array, tensor_to_array, tensor_to_json
 from tests.protocol.samples import ARRAYS, METADATA, our_tensor
@@ -241,7 +241,7 @@ def test_json_and_binary_tensors_mix_in_one_request():
     [(b"", True), (b"null", True), (b'{"name":"m","ready":true}', True), (b'{"name":"m","ready":false}', False), (b"[]", True)],
 )
 def test_a_readiness_answer_may_say_not_ready(body, ready):
-    assert rest.decode_ready(body) is ready
+    assert rest_models.decode_ready(body) is ready
 
 
 def test_members_outside_the_protocol_are_ignored_in_answers():
@@ -526,8 +526,8 @@ METADATA_DOCUMENT = {
 
 
 def test_model_metadata_is_this_document_in_both_directions():
-    assert rest.encode_model_metadata(METADATA) == METADATA_DOCUMENT
-    assert rest.decode_model_metadata(json.dumps(METADATA_DOCUMENT).encode()) == METADATA
+    assert rest_models.encode_model_metadata(METADATA) == METADATA_DOCUMENT
+    assert rest_models.decode_model_metadata(json.dumps(METADATA_DOCUMENT).encode()) == METADATA
 
 
 @pytest.mark.parametrize(
@@ -539,7 +539,7 @@ def test_model_metadata_is_this_document_in_both_directions():
     ],
 )
 def test_metadata_may_lack_members_that_other_servers_omit(document, metadata):
-    assert rest.decode_model_metadata(json.dumps(document).encode()) == metadata
+    assert rest_models.decode_model_metadata(json.dumps(document).encode()) == metadata
 
 
 @pytest.mark.parametrize(
@@ -556,7 +556,7 @@ def test_metadata_may_lack_members_that_other_servers_omit(document, metadata):
 )
 def test_invalid_model_metadata_is_refused(body, text):
     with pytest.raises(ProtocolError, match=re.escape(text)):
-        rest.decode_model_metadata(body)
+        rest_models.decode_model_metadata(body)
 
 
 # properties
@@ -790,26 +790,26 @@ def test_tritonclient_reads_any_binary_response_of_ours(outputs):
 
 
 def test_a_configuration_is_read_with_a_digest_that_hangs_on_no_order():
-    first = rest.decode_model_config(b'{"max_batch_size": 8, "parameters": {"a": 1, "b": [1, 2]}}')
+    first = rest_models.decode_model_config(b'{"max_batch_size": 8, "parameters": {"a": 1, "b": [1, 2]}}')
     assert (first.max_batch_size, len(first.sha256)) == (8, 64)
-    assert rest.decode_model_config(b'{"parameters":{"b":[1,2],"a":1},"max_batch_size":8}') == first
-    assert rest.decode_model_config(b'{"max_batch_size": 8, "parameters": {"a": 1, "b": [2, 1]}}').sha256 != first.sha256
-    assert rest.decode_model_config(b"{}") == ModelConfig(0, rest.decode_model_config(b"{}").sha256)
+    assert rest_models.decode_model_config(b'{"parameters":{"b":[1,2],"a":1},"max_batch_size":8}') == first
+    assert rest_models.decode_model_config(b'{"max_batch_size": 8, "parameters": {"a": 1, "b": [2, 1]}}').sha256 != first.sha256
+    assert rest_models.decode_model_config(b"{}") == ModelConfig(0, rest_models.decode_model_config(b"{}").sha256)
 
 
 @pytest.mark.parametrize("body", [b"[]", b"<html>", b'{"max_batch_size": -1}', b'{"max_batch_size": "x"}', b'{"max_batch_size": 1e999}'])
 def test_an_invalid_configuration_is_refused(body):
     with pytest.raises(ProtocolError, match="configuration"):
-        rest.decode_model_config(body)
+        rest_models.decode_model_config(body)
 
 
 def test_a_configuration_names_required_inputs_and_the_models_of_an_ensemble():
     steps = [{"model_name": "b", "model_version": -1}, {"model_name": "a", "model_version": "3"}, {"model_name": "b", "model_version": -1}]
     inputs = [{"name": "x"}, {"name": "bias", "optional": True}]
-    config = rest.decode_model_config(json.dumps({"input": inputs, "ensemble_scheduling": {"step": steps}}).encode())
+    config = rest_models.decode_model_config(json.dumps({"input": inputs, "ensemble_scheduling": {"step": steps}}).encode())
     assert config.required_inputs == {"x"}
     assert config.composing_models == (ComposingModel("b"), ComposingModel("a", "3"))
-    odd = rest.decode_model_config(b'{"input": {"x": 1}, "ensemble_scheduling": [1]}')  # as no server should write it
+    odd = rest_models.decode_model_config(b'{"input": {"x": 1}, "ensemble_scheduling": [1]}')  # as no server should write it
     assert (odd.required_inputs, odd.composing_models) == (frozenset(), ())
 
 
@@ -821,22 +821,22 @@ def test_a_configuration_tells_which_ids_of_sequences_the_model_gets_whole(datat
     start = {"name": "START", "control": [{"kind": "CONTROL_SEQUENCE_START", "data_type": "TYPE_INT32"}]}
     own = {"name": "CORRID", "control": [{"kind": "CONTROL_SEQUENCE_CORRID", "data_type": datatype}]}
     document = {"sequence_batching": {"control_input": [start, own]}}
-    assert rest.decode_model_config(json.dumps(document).encode()).highest_sequence_id == highest
+    assert rest_models.decode_model_config(json.dumps(document).encode()).highest_sequence_id == highest
 
 
 @pytest.mark.parametrize("batching", [[], {"control_input": [1, {"control": {}}]}, {"oldest": {}}])
 def test_a_configuration_may_leave_the_ids_of_sequences_out(batching):
-    assert rest.decode_model_config(json.dumps({"sequence_batching": batching}).encode()).highest_sequence_id is None
+    assert rest_models.decode_model_config(json.dumps({"sequence_batching": batching}).encode()).highest_sequence_id is None
 
 
 @pytest.mark.parametrize("size", [10**30, 2**63, -2, "9" * 5000, "²", True, 1.0, None])
 def test_a_dimension_that_is_not_one_of_64_bits_is_refused(size):
     document = {"name": "m", "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, size]}]}
     with pytest.raises(ProtocolError, match="the server's model metadata is not v2: Unable to parse 'shape': expected 64-bit dimensions"):
-        rest.decode_model_metadata(json.dumps(document).encode())
+        rest_models.decode_model_metadata(json.dumps(document).encode())
 
 
 @pytest.mark.parametrize("size", [2**31, 10**30, 1e300, "9" * 5000])
 def test_a_batch_size_beyond_32_bits_is_refused(size):
     with pytest.raises(ProtocolError, match="the server's model configuration is not v2"):
-        rest.decode_model_config(json.dumps({"max_batch_size": size}).encode())
+        rest_models.decode_model_config(json.dumps({"max_batch_size": size}).encode())

@@ -91,8 +91,8 @@ def test_the_mean_has_the_interval_of_a_mean():
 
 
 def test_intervals_cover_the_true_means_of_a_band():
-    """300 samples of 1,000 independent requests: infer is exponential, queue uniform and independent of it. At the nominal 95 % one in 390 such
-    sets covers at most 91 %."""
+    """300 samples of 1,000 independent requests: infer is exponential, queue uniform and independent of it. At a coverage of 95 %, one such test
+    in 390 finds at most 91 %."""
     rng = np.random.default_rng(4)
     covered = {name: list[bool]() for name in ("mean", "p50", "p95", "p99", "contrast")}
     big = np.sort(rng.exponential(1e6, 1_000_000) + rng.integers(0, 500_000, 1_000_000))

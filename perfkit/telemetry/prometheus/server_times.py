@@ -94,7 +94,7 @@ def sources_for(named: Mapping[Stage, str]) -> tuple[TimeSource, ...]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TimeCounts:
-    """How many times a metric counted, their sum, and how many are at most as long as each bound, all since the server's start or in a window."""
+    """The count and the sum of a metric's times, and how many of them are at most each bound: since the server's start, or in a window."""
 
     count: float = 0.0
     total_ns: float = 0.0
@@ -168,7 +168,7 @@ class ServerTime:
 
 
 def added(parts: Iterable[ServerTime]) -> tuple[ServerTime, ...]:
-    """Those of several windows or pages, each stage and metric once."""
+    """The times of several windows or pages, added up by stage and metric."""
     together: dict[tuple[Stage, str], TimeCounts] = {}
     for one in parts:
         key = (one.stage, one.metric)
