@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.interval_coverage import parts_of
 from benchmarks.simulated_queues import (
     Floats,
     batched_response_times,
@@ -22,11 +23,13 @@ from benchmarks.simulated_queues import (
 from perfkit.result.search import LimitCount
 from perfkit.search.decision import decide
 from perfkit.search.probes import NextProbe, Probe, SearchEnd, SearchSettings
+from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.overload import judge_overload
-from perfkit.stats.percentiles import _uncorrelated_batches, is_limit_shown_met
+from perfkit.stats.percentiles import dispersion_above, is_limit_shown_met, percentile_intervals, precision_above
+from perfkit.units import NS_PER_S
 
 CAPACITY_PER_S, BUDGET_S, MAX_PROBES = 500.0, 3600.0, 30
-WARM_UP, BATCHES, INTERVALS = 0.1, 25, 200
+WARM_UP, INTERVALS = 0.1, 200
 LARGEST_BATCH, BATCH_TIME, ROW_TIME = 8, 1.0, 0.125
 """The batching server: a batch of n takes 1 + n/8."""
 _LEFT_OUT = 20_000  # requests at the start of a long run
@@ -119,22 +122,29 @@ class SearchResult(NamedTuple):
     """At 500 requests per second."""
     needed_s: float
     """If it was too short: the time that the search said it needs; otherwise 0."""
+    slower: float = math.nan
+    """The drift that the search noticed, as a share of the times; not a number if it noticed none."""
 
 
-def measure(queue: Queue, limit: float, step: NextProbe, length_s: float, rng: np.random.Generator) -> Probe:
-    """One probe: a window after a warm-up of 10 % of it, judged by perfkit's own code as `CapacitySearch` does."""
-    scale = queue.capacity / CAPACITY_PER_S  # seconds of the search to mean service times
+def measure(queue: Queue, limit: float, step: NextProbe, length_s: float, rng: np.random.Generator, slower: float = 1.0) -> Probe:
+    """One probe: a window after a warm-up of 10 % of it, judged by perfkit's own code as `CapacitySearch` does.
+
+    `slower` is the factor by which all service times are longer than those of the queue with the declared capacity.
+    """
+    scale = queue.capacity / CAPACITY_PER_S * slower  # the mean service time in seconds of the search
     rate, window = step.rate_per_s * scale, length_s / (1 + WARM_UP) / scale
     warm_up = WARM_UP * window
     arrivals = gamma_arrivals(rate, warm_up + window, queue.arrivals_cv, rng)
     times = queue.times(arrivals, rng)
     first = int(np.searchsorted(arrivals, warm_up))
-    is_above, instants = times[first:] > limit, arrivals[first:] - warm_up
-    count, beyond = is_above.size, int(is_above.sum())
-    if not count:
+    instants, limit_ns = arrivals[first:] - warm_up, round(limit * scale / slower * NS_PER_S)
+    if not instants.size:
         return Probe(step.rate_per_s, step.stage, {}, took_s=length_s)
-    batch = np.minimum((instants * (BATCHES / window)).astype(np.int64), BATCHES - 1)
-    dispersion = _dispersion(np.bincount(batch[is_above], minlength=BATCHES), np.bincount(batch, minlength=BATCHES))
+    parts = parts_of(instants * scale, times[first:] * scale, window * scale)
+    counted = BucketCounts.merged(parts)
+    beyond, quantile = counted.count_above(limit_ns), queue.quantile
+    median = percentile_intervals(parts, [0.5]).get(0.5)
+    has_median = median is not None and median.low_ns is not None and median.high_ns is not None
     scheduled = _per_interval(instants, window)
     answered = _per_interval(arrivals + times - warm_up, window)
     overload = judge_overload(scheduled, answered, 1 + queue.arrivals_cv**2)
@@ -142,10 +152,13 @@ def measure(queue: Queue, limit: float, step: NextProbe, length_s: float, rng: n
     return Probe(
         rate_per_s=step.rate_per_s,
         stage=step.stage,
-        limits={"time": LimitCount(beyond, count, 1 - queue.quantile, dispersion)},
+        limits={"time": LimitCount(beyond, counted.count, 1 - quantile, dispersion_above(parts, limit_ns))},
         is_overloaded=overload.is_overloaded,
         ceiling_per_s=ceiling_per_s if overload.is_overloaded else math.inf,
-        has_enough_samples=is_limit_shown_met(queue.quantile, count, beyond, dispersion),
+        median=(median.low_ns, median.value_ns, median.high_ns) if has_median else None,
+        has_enough_samples=is_limit_shown_met(
+            quantile, counted.count, beyond, precision_above(parts, limit_ns, quantile).time_with_its_error
+        ),
         took_s=length_s,
     )
 
@@ -155,23 +168,17 @@ def _per_interval(instants: Floats, window: float) -> npt.NDArray[np.int64]:
     return np.bincount((inside * (INTERVALS / window)).astype(np.int64), minlength=INTERVALS + 1)[:INTERVALS]
 
 
-def _dispersion(above: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> float:
-    """As `perfkit.stats.percentiles.dispersion_above`, from counts instead of buckets."""
-    total = int(above.sum())
-    if not total:
-        return 1.0
-    starts = _uncorrelated_batches(above, counts)
-    above, counts = np.add.reduceat(above, starts), np.add.reduceat(counts, starts)
-    excess = above - total / counts.sum() * counts
-    return above.size / (above.size - 1) * float(excess @ excess) / total
-
-
 def search(
-    queue: Queue, limit: float, requests: int, seed: int, on_probe: Callable[[list[Probe], SearchSettings], None] | None = None
+    queue: Queue,
+    limit: float,
+    requests: int,
+    seed: int,
+    on_probe: Callable[[list[Probe], SearchSettings], None] | None = None,
+    slower_at: Callable[[float], float] = lambda _: 1.0,
 ) -> SearchResult:
     """One search from a first rate between 1/16 of the capacity and all of it, with `requests` in a probe of the usual length.
 
-    `on_probe` sees the probes after each one.
+    `on_probe` sees the probes after each one; `slower_at` gives the factor of the service times, by the seconds of the search so far.
     """
     rng = np.random.default_rng([seed, requests, *queue.key.encode()])
     settings = SearchSettings(start_per_s=CAPACITY_PER_S * 2 ** -rng.uniform(0, 4), max_probes=MAX_PROBES, budget_s=BUDGET_S)
@@ -183,7 +190,8 @@ def search(
     probes: list[Probe] = []
     step: NextProbe | SearchEnd = decide(probes, settings, length_s)
     while isinstance(step, NextProbe):
-        probes.append(measure(queue, limit, step, length_s(step), rng))
+        middle_s = sum(probe.took_s for probe in probes) + length_s(step) / 2
+        probes.append(measure(queue, limit, step, length_s(step), rng, slower_at(middle_s)))
         if on_probe:
             on_probe(probes, settings)
         step = decide(probes, settings, length_s)
@@ -192,4 +200,7 @@ def search(
         rate / CAPACITY_PER_S for rate in (found.capacity_per_s or 0.0, found.low_per_s or 0.0, found.high_per_s or math.inf)
     )
     took_s = sum(probe.took_s for probe in probes)
-    return SearchResult(capacity, low, high, len(probes), step.reason, step.confirmation or "none", took_s, step.needed_s or 0.0)
+    return SearchResult(
+        capacity, low, high, len(probes), step.reason, step.confirmation or "none", took_s, step.needed_s or 0.0,
+        math.nan if step.drift is None else step.drift.slower,
+    )  # fmt: skip

@@ -32,15 +32,16 @@ from typing import NamedTuple
 from benchmarks import simulated_queues, simulated_search
 from benchmarks.report import describe_machine, option_parser, percent, publish, share, table_head, table_row, yes_no
 from benchmarks.simulated_search import BUDGET_S, CAPACITY_PER_S, Queue, SearchResult, longest_times, pooled_p99, search
-from perfkit.search import crossing, decision, probes, share_curve
-from perfkit.stats import autocorrelation, overload, percentiles, probability
+from perfkit.search import crossing, decision, drift, probes, share_curve
+from perfkit.stats import autocorrelation, batch_means, overload, percentiles, probability
 from perfkit.stats.probability import binomial_limits
 
 CHUNK, TARGET = 20, 0.85
 LONG_RUN_PARTS, PART_REQUESTS = 128, 2_000_000
 EXIT_0 = ("precision", "cliff", "never_missed")
-_SEARCH = (crossing, decision, probes, share_curve)
-_CODE = (simulated_queues, simulated_search, *_SEARCH, autocorrelation, overload, percentiles, probability)
+_OTHER_ENDS = ("too_short", "budget", "max_probes", "drifted", "non_monotone", "not_confirmed")
+_SEARCH = (crossing, decision, drift, probes, share_curve)
+_CODE = (simulated_queues, simulated_search, *_SEARCH, autocorrelation, batch_means, overload, percentiles, probability)
 _FEWEST_JUDGED = 20
 _LENGTHS = (300, 1_000, 5_000, 30_000)
 
@@ -213,12 +214,12 @@ class Figures:
         held = sum(map(_holds, good))
         limits = "–" if not good else "{:.0%} to {:.0%}".format(*binomial_limits(held, len(good)))
         bounded = [result for result in self.results if result.low > 0 or math.isfinite(result.high)]
-        others = number - len(good) - sum(reasons[name] for name in ("too_short", "budget", "max_probes", "non_monotone", "not_confirmed"))
+        others = number - len(good) - sum(reasons[name] for name in _OTHER_ENDS)
         return (
             percent(len(good) / number), " / ".join(f"{reasons[name]}" for name in EXIT_0), percent(self.coverage), limits,
             percent(share([_holds(result) for result in bounded])), percent(share([result.low > 1 for result in good])),
             f"{_mean([result.capacity - 1 for result in good]):+.1%}" if good else "–",
-            *(percent(reasons[name] / number) for name in ("too_short", "budget", "max_probes", "non_monotone", "not_confirmed")),
+            *(percent(reasons[name] / number) for name in _OTHER_ENDS),
             percent(others / number), f"{_mean([result.probes for result in self.results]):.1f}",
             f"{_mean([result.took_s for result in self.results]) / 60:.0f}", f"{self.cpu_s / number:.2f}",
             yes_no(self.is_met) if self.is_judged else "too few",
@@ -226,7 +227,7 @@ class Figures:
 
 
 _COLUMNS = (">exit code 0", ">precision / cliff / never_missed", ">coverage at exit 0", ">95 % limits", ">coverage of all with an interval",
-            ">lower end above the capacity", ">bias", ">too_short", ">budget", ">max_probes", ">non_monotone", ">not_confirmed", ">other end",
+            ">lower end above the capacity", ">bias", *(f">{name}" for name in _OTHER_ENDS), ">other end",
             ">probes", ">minutes", ">CPU s", "target met")  # fmt: skip
 
 

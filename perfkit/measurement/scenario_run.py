@@ -113,9 +113,10 @@ class ScenarioRun:
             from perfkit.result.search import AddedTime
 
             self.source.add_time((AddedTime(after_probes=self.measured, budget_s=added_ns / NS_PER_S),))
+            self.save()  # if it is killed before its next probe, it has been given this time
+            self.so_far.environment = {}
         # a run that was killed between its last load point and its end has nothing left to measure
-        is_fixed = not self.scenario.measure.until_decided
-        if self.measured == self.total and is_fixed and self.source.next_point(0) is None:
+        if self.measured == self.total and not self.so_far.undecided() and self.source.next_point(0) is None:
             self.has_ended = True
             self._continuation.keep_environment(self.so_far)
 

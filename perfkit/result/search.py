@@ -9,8 +9,8 @@ from perfkit.result.part import Part
 Stage = Literal["bracket", "bisect", "refine", "confirm"]
 Confirmation = Literal["passed", "not_steady", "too_few_samples", "missed"]
 StopReason = Literal[
-    "precision", "cliff", "non_monotone", "not_confirmed", "never_met", "never_missed", "generator", "cold", "too_short", "max_probes",
-    "budget", "interrupted",
+    "precision", "cliff", "drifted", "non_monotone", "not_confirmed", "never_met", "never_missed", "generator", "cold", "too_short",
+    "max_probes", "budget", "interrupted",
 ]  # fmt: skip
 
 
@@ -67,6 +67,19 @@ class SearchProbe(Part):
     """Whether it is not valid for the sole reason that the target was cold."""
 
 
+class SearchDrift(Part):
+    """How much slower the target became while the search probed it, by the medians of the probes near the capacity."""
+
+    slower: float
+    """The share by which all its times became longer from the first of these probes to the last; negative if it became faster."""
+    low: float
+    """The lower end of its 95 % interval."""
+    high: float
+    """The upper end of its 95 % interval."""
+    probes: int
+    """The number of these probes."""
+
+
 class AddedTime(Part):
     """More time that an undecided or interrupted search was given."""
 
@@ -102,6 +115,8 @@ class Search(Part):
     """The time that it would take at twice this precision; None if that would save less than a fifth."""
     drifted_at_per_s: tuple[float, ...] = ()
     """The rates of the probes during which the response times drifted."""
+    drift: SearchDrift | None = None
+    """None unless a drift during the whole search is shown, with an error of 1 %."""
     curve: FittedCurve | None = None
     added_time: tuple[AddedTime, ...] = ()
     """Each time that the search was given more time; the probes before are of the earlier runs."""

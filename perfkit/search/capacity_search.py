@@ -10,13 +10,13 @@ from perfkit.recorder.window import Window
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.load import OpenLoad
 from perfkit.result.model import Point
-from perfkit.result.search import AddedTime, FittedCurve, LimitCount, Search, SearchProbe
+from perfkit.result.search import AddedTime, FittedCurve, LimitCount, Search, SearchDrift, SearchProbe
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import SearchLoadSpec
 from perfkit.search.decision import decide, estimate
 from perfkit.search.probes import NextProbe, Probe, SearchEnd, SearchSettings
 from perfkit.stats.overload import judge_overload
-from perfkit.stats.percentiles import dispersion_above, is_limit_shown_met
+from perfkit.stats.percentiles import dispersion_above, is_limit_shown_met, precision_above
 from perfkit.stats.validity import COLD, INVALIDATING
 from perfkit.units import NS_PER_S, format_duration_ns, format_rate_per_s, write_minutes
 
@@ -79,7 +79,8 @@ class CapacitySearch:
                 quantile = QUANTILES[name]
                 above, dispersion = times.count_above(limit_ns), dispersion_above(window.batches, limit_ns)
                 limits[name] = LimitCount(above, times.count, 1 - quantile, dispersion)
-                has_enough_samples &= is_limit_shown_met(quantile, times.count, above, dispersion)
+                time = precision_above(window.batches, limit_ns, quantile).time_with_its_error
+                has_enough_samples &= is_limit_shown_met(quantile, times.count, above, time)
         if (allowed := self._slo.error_rate) is not None and scheduled:
             share = point.failed_share
             failed = round(share.estimate * scheduled)
@@ -87,6 +88,8 @@ class CapacitySearch:
             has_enough_samples &= is_limit_shown_met(1 - allowed, scheduled, failed, share.dispersion)
         is_limited = self._slo.error_rate is not None or self._scenario.measure.abort_error_rate is not None
         has_failed = point.has_mostly_failed and not is_limited
+        low_ns, high_ns = point.intervals.get("p50", (0.0, None))
+        median_ns = None if point.response_time_ns is None else point.response_time_ns.p50
         self._probes.append(
             Probe(
                 rate_per_s=self._step.rate_per_s,
@@ -97,6 +100,7 @@ class CapacitySearch:
                 is_valid=point.valid,
                 is_cold=not point.valid and codes & INVALIDATING == {COLD},
                 is_steady="not_steady" not in codes,
+                median=None if median_ns is None or high_ns is None else (low_ns, float(median_ns), high_ns),
                 has_enough_samples=has_enough_samples,
                 took_s=took_s,
             )
@@ -121,6 +125,7 @@ class CapacitySearch:
             stopped_because=stop.reason, reason="", confirmation=stop.confirmation, missed_below_per_s=stop.missed_below_per_s,
             needed_s=stop.needed_s, needed_if_wider_s=stop.needed_if_wider_s,
             drifted_at_per_s=tuple(probe.rate_per_s for probe in self._probes if not probe.is_steady),
+            drift=stop.drift,
             curve=None if fit is None else FittedCurve(
                 limit=current.limit or "", centre_per_s=fit.centre_per_s, floor=fit.floor, intercept=fit.intercept, slope=fit.slope,
                 points=fit.points, effective_beyond=fit.effective_beyond, dispersion=fit.dispersion,
@@ -202,6 +207,10 @@ def explain_search(search: Search) -> str:
     text = {
         "precision": fitted + confirmed,
         "cliff": f"{bracket}, at a cliff: the times do not rise gradually, so no curve is fitted.{confirmed}",
+        "drifted": (
+            f"{current} But the target did not stay the same: {_describe_drift(search.drift)} while it was searched, so that the interval, "
+            "which is made for a target that stays the same, may miss the capacity of its end. Find out what changed, and search again."
+        ),
         "non_monotone": (
             f"There is no single capacity at {slo}, because the measured times do not rise with the rate: all probes up to "
             f"{low or 'no rate'} meet the SLO, and none from {high or 'no rate'} on does. Increase measure.duration, or look for other work on the target."
@@ -221,6 +230,8 @@ def explain_search(search: Search) -> str:
         text += f" The SLO is missed at {rate}, too, and perhaps below: the target is slower at such low rates."
     if search.curve is not None and (contradiction := _contradiction(search)):
         text += f" {contradiction}"
+    if search.drift is not None and search.stopped_because != "drifted":
+        text += f" During the search {_describe_drift(search.drift)}."
     if drifted := [rate for rate in search.drifted_at_per_s if search.capacity_per_s is not None and rate <= search.capacity_per_s]:
         listed = ", ".join(format_rate_per_s(rate) for rate in dict.fromkeys(drifted))
         text += f" The times drifted during the probes at {listed}, below the capacity: the target became slower or faster meanwhile."
@@ -230,6 +241,14 @@ def explain_search(search: Search) -> str:
     if cold := dict.fromkeys(format_rate_per_s(probe.rate_per_s) for probe in search.probes if probe.cold):
         text += f" The target was still cold in probes at {', '.join(cold)}, which do not count: give a longer measure.warmup."
     return text
+
+
+def _describe_drift(drift: SearchDrift | None) -> str:
+    """What the target became, with an interval."""
+    if drift is None:
+        return "its times changed"
+    word, ends = ("slower", (drift.low, drift.high)) if drift.slower > 0 else ("faster", (-drift.high, -drift.low))
+    return f"it became {abs(drift.slower):.1%} {word} ({ends[0]:.1%} to {ends[1]:.1%}, by its median response times)"
 
 
 def _describe_budget(search: Search) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from perfkit.result.search import Confirmation, StopReason
 from perfkit.search.crossing import Crossing, fit_crossing
+from perfkit.search.drift import find_drift
 from perfkit.search.probes import (
     FEWEST_BEYOND,
     MIN_FITTED_POINTS,
@@ -55,6 +56,7 @@ _MAX_INVALID_IN_A_ROW, _TRIES_PER_RATE = 5, 2
 _LONG_ENOUGH = 0.8  # a fit that needs slightly longer probes than the last ones is good enough
 _LOW_RATE = 0.6  # of the estimate
 _HOPELESS_FACTOR = 1.5
+_LARGE_DRIFT = 0.5  # of the precision: the capacity changes by at least as much as the times
 _MUCH_SHORTER = 0.8  # of the time that a search needs: a wider precision that saves less is not worth a hint
 
 
@@ -75,7 +77,7 @@ def decide(
         return NextProbe(settings.clipped(settings.start_per_s), "bracket")
     step = _next_step(probes, settings)
     if isinstance(step, SearchEnd):
-        return step
+        return _with_drift(step, probes, settings)
     spent_s, needed_s = sum(probe.took_s for probe in probes), probe_length_s(step) if probe_length_s else probes[-1].took_s
     left_s = settings.budget_s - spent_s
     current = estimate(probes, settings)
@@ -103,6 +105,14 @@ def decide(
             needed_if_wider_s=wider_s if wider_s < _MUCH_SHORTER * whole_s else None,
         )
     return _stop("budget", current, probes)
+
+
+def _with_drift(end: SearchEnd, probes: Sequence[Probe], settings: SearchSettings) -> SearchEnd:
+    """The end with the target's drift; a search that was precise but for a drift of half its precision or more is undecided."""
+    capacity_per_s = end.estimate.capacity_per_s
+    drift = find_drift(probes, capacity_per_s) if capacity_per_s else None
+    is_wrong = drift is not None and end.reason in ("precision", "cliff") and abs(drift.slower) >= _LARGE_DRIFT * settings.precision
+    return dataclasses.replace(end, reason="drifted" if is_wrong else end.reason, drift=drift)
 
 
 def _further_s(fit: Crossing, probes: Sequence[Probe], settings: SearchSettings) -> float:

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
-from perfkit.result.search import Confirmation, LimitCount, Stage, StopReason
+from perfkit.result.search import Confirmation, LimitCount, SearchDrift, Stage, StopReason
 from perfkit.search.crossing import Crossing, dispersion_of
 from perfkit.search.share_curve import CountAt, is_near
 from perfkit.stats.percentiles import minimum_samples
@@ -29,6 +29,8 @@ class Probe:
     """Whether it is not valid for the sole reason that the target was cold, which bounds nothing: the rate can be probed again."""
     is_steady: bool = True
     """False if the times still drifted: a longer window might give others."""
+    median: tuple[float, float, float] | None = None
+    """The median of the response times in nanoseconds between the ends of its 95 % interval: low, value, high; None if an end is unknown."""
     has_enough_samples: bool = False
     """Whether the probe alone shows that the SLO is met; see `stats.percentiles.is_limit_shown_met`."""
     took_s: float = 0.0
@@ -111,6 +113,7 @@ class SearchEnd:
     """Of a search that was too short: an estimate of the time that the whole search would take."""
     needed_if_wider_s: float | None = None
     """The same for an interval that may be twice as wide; None if that would save less than a fifth."""
+    drift: SearchDrift | None = None
 
 
 MIN_FITTED_POINTS = 6

@@ -280,6 +280,27 @@ def test_whole_load_points_are_recovered_although_the_log_of_the_next_did_not_re
     check_log(recovered.folder, recovered.result)
 
 
+class KilledAtTarget(RunObserver):
+    """Copies a run's folder once its target is reached, as a kill at this instant would leave it."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def target_ready(self, description):
+        shutil.copytree(self.folder.with_name(f"{self.folder.name}.partial"), self.folder.with_name("at-target.partial"))
+
+
+def test_more_time_is_kept_by_a_search_that_is_killed_before_its_next_probe(tmp_path):
+    load = {"slo": {"p50": "10s", "error_rate": "90%"}, "start_rate": 50, "max_rate": 700, "max_probes": 3}
+    scenario, out = write(tmp_path, {**SEARCH, "load": {"search": load}}), tmp_path / "out"
+    measure(scenario, out)
+    second = measure(scenario, out, KilledAtTarget(out), resume=True, added_ns=60 * 10**9)
+    third = measure(scenario, tmp_path / "at-target", resume=True)
+    assert third.search.added_time == second.search.added_time
+    assert third.search.stopped_because == "never_missed"
+    assert third.environment["target"] == second.environment["target"]
+
+
 def test_more_time_continues_a_search_that_had_ended_undecided(tmp_path):
     load = {"slo": {"p50": "10s", "error_rate": "90%"}, "start_rate": 50, "max_rate": 700, "max_probes": 3}
     scenario, out = write(tmp_path, {**SEARCH, "load": {"search": load}}), tmp_path / "out"

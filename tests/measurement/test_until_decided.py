@@ -108,6 +108,15 @@ def run(folder, port, observer, out="out", **sections):
         return asyncio.run(measure_scenario(scenario(folder, **document), folder / out, observer, Interruption(), **how)).result
 
 
+def test_a_decided_run_that_was_killed_before_its_end_asks_the_server_no_more(tmp_path):
+    observer = Observer(tmp_path)
+    with serving(v2_handler(lambda _: None)) as port:
+        whole = run(tmp_path, port, observer, slo={"p50": "10s"}, load={"closed": {"concurrency": [1, 2, 3]}})
+    resumed = run(tmp_path, port, Observer(tmp_path), "killed", slo={"p50": "10s"}, load={"closed": {"concurrency": [1, 2, 3]}})
+    assert resumed.points == whole.points
+    assert (resumed.status, resumed.environment) == (whole.status, whole.environment)
+
+
 def test_a_run_measures_again_and_says_so_also_after_it_was_killed(tmp_path):
     observer, later = Observer(tmp_path), Observer(tmp_path)
     with serving(HALF_SLOW) as port:

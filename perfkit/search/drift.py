@@ -1,0 +1,50 @@
+"""Whether the target became slower or faster during a search, by the median response times of its probes."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from perfkit.result.search import SearchDrift
+from perfkit.search.probes import Probe
+from perfkit.stats.probability import normal_quantile, student_t_quantile
+
+_NEAR, _FEWEST_PROBES = 0.25, 6
+_SHOWN, _INTERVAL = 0.995, 0.975
+
+
+def find_drift(probes: Sequence[Probe], capacity_per_s: float) -> SearchDrift | None:
+    """The drift of the target's times over the probes near its capacity; None if it is not shown with an error of 1 %.
+
+    A target whose times all become longer by the share s has at the rate r the median (1 + s) M((1 + s) r), if M is its median against the
+    rate before. With b the slope of ln M against ln r, ln(median) rises by about (1 + b) s. So ln(median) is fitted by weighted least
+    squares as a parabola in ln r and a straight line in time, from the middle of the first probe to that of the last; each probe counts
+    by the inverse square of its median's error, and all errors are as large as the residuals at the least. The test is Student's, of the
+    slope in time. Medians tell a change sooner than the share beyond the limit of an SLO, which rests on few groups of slow requests.
+    """
+    near, instants_s, elapsed_s = list[Probe](), list[float](), 0.0
+    for probe in probes:
+        if probe.median is not None and probe.is_valid and not probe.is_overloaded and abs(probe.rate_per_s / capacity_per_s - 1) <= _NEAR:
+            near.append(probe)
+            instants_s.append(elapsed_s + probe.took_s / 2)
+        elapsed_s += probe.took_s
+    if len(near) < _FEWEST_PROBES:
+        return None
+    times = (np.array(instants_s) - instants_s[0]) / (instants_s[-1] - instants_s[0])
+    rates = np.log([probe.rate_per_s / capacity_per_s for probe in near])
+    medians = np.log([probe.median for probe in near if probe.median])  # low, value, high
+    errors = (medians[:, 2] - medians[:, 0]) / (2 * normal_quantile(_INTERVAL))
+    terms = np.stack([np.ones(len(near)), times, rates, rates**2], axis=1) / errors[:, None]
+    wanted = medians[:, 1] / errors
+    if np.linalg.matrix_rank(terms) < terms.shape[1]:
+        return None
+    found = np.linalg.lstsq(terms, wanted)[0]
+    degrees = len(near) - terms.shape[1]
+    scale = max(float(np.square(wanted - terms @ found).sum()) / degrees, 1.0)
+    error = math.sqrt(scale * float(np.linalg.inv(terms.T @ terms)[1, 1]))
+    change, stretch = float(found[1]), 1 + max(float(found[2]), 0.0)
+    if abs(change) <= student_t_quantile(_SHOWN, degrees) * error:
+        return None
+    reach = student_t_quantile(_INTERVAL, degrees) * error
+    slower, low, high = (math.expm1(value / stretch) for value in (change, change - reach, change + reach))
+    return SearchDrift(slower=slower, low=low, high=high, probes=len(near))
