@@ -1,6 +1,6 @@
 """Exit codes of `perfkit run URL --slo` on a healthy Triton, for limits that are far from what it does.
 
-    python -m benchmarks.peers.triton_slo [--runs 7] [--out reports/triton-slo.md]
+    python -m benchmarks.peers.triton_slo [--runs 7] [--protocols http grpc] [--out reports/triton-slo.md]
 
 The command is a new user's, `perfkit run URL -m simple -c 1,4,16 --slo p99=LIMIT`, with its usual windows. The limit is ten times the p99 of a first run at 16 requests in
 flight, which every run must find satisfied (exit code 0), or a third of the median at one request in flight, which every run must find violated (exit code 1). The exit code
@@ -33,12 +33,12 @@ def run(url: str, folder: pathlib.Path, *options: str) -> tuple[int, Any]:
 
 def main() -> int:
     """Runs Triton and the commands, and writes the report."""
-    options = program_options(__doc__, out="triton-slo", runs=(7, "runs of each limit"))
+    options = program_options(__doc__, out="triton-slo", runs=(7, "runs of each limit"), protocols=(["http", "grpc"], "over these"))
     page = Report(options.out, "An SLO that is far from what Triton does")
     page.add(describe_machine(), "")
     page.table("protocol", "limit", ">runs", "exit codes", "must be", "verdicts of the load points", ">p99 at 1, 4, 16 (medians)")
     with tempfile.TemporaryDirectory() as name, running_triton(pathlib.Path(name, "triton")) as triton:
-        for protocol in ("http", "grpc"):
+        for protocol in options.protocols:
             url = triton.url(protocol)
             _, first = run(url, pathlib.Path(name, f"{protocol}-first"))
             points = sorted(first.summary, key=lambda point: point.load.concurrency)

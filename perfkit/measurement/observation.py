@@ -43,7 +43,7 @@ from perfkit.telemetry.messages import (
 )
 from perfkit.telemetry.prometheus.server_times import PageReport, added
 from perfkit.telemetry.series import SamplerReport, Series, Span
-from perfkit.telemetry.server.statistics import ComposingModelsReader, ServerCounts, ServerStatisticsReader
+from perfkit.telemetry.server.statistics import ComposingModelsReader, OtherClients, ServerCounts, ServerStatisticsReader
 from perfkit.units import NS_PER_S
 from perfkit.workers.point_recording import PointRecording, WorkloadRecording
 
@@ -80,6 +80,7 @@ class Observation:
         self._scenario, self._client, self._connect, self._clock = scenario, client, connect, clock
         self._starts_gpu_server = starts_gpu_server
         self._span_counts = collections.Counter[str]()
+        self._others = collections.defaultdict[tuple[object, ...], OtherClients](OtherClients)
 
     @property
     def notes(self) -> Sequence[str]:
@@ -129,7 +130,7 @@ class Observation:
             return {address.redact(name): address.redacted(tuple(versions)) for name, versions in counted.items()}
 
         composing = ComposingModelsReader(read_composing) if composing_models else None
-        return ServerStatisticsReader(read, self._clock, composing)
+        return ServerStatisticsReader(read, self._clock, composing, self._others[target.model, target.version, address.host, address.port])
 
     async def spans(self, trace_ids: Sequence[str], within_s: float) -> Mapping[str, ServerTimes]:
         """What the server's spans say of these traces; waits at most `within_s` for them."""

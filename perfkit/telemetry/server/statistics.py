@@ -157,6 +157,13 @@ class ServerCounts:
         )
 
 
+@dataclasses.dataclass(slots=True)
+class OtherClients:
+    """Whether other clients used a model besides the previous load point, so that its counts are not awaited to stop changing before the next."""
+
+    are_seen: bool = False
+
+
 class ServerStatisticsReader:
     """Reads a server's statistics around one load point.
 
@@ -164,16 +171,20 @@ class ServerStatisticsReader:
     """
 
     def __init__(
-        self, read: Callable[[], Awaitable[Sequence[ModelStatistics]]], clock: Clock, composing: ComposingModelsReader | None = None
+        self,
+        read: Callable[[], Awaitable[Sequence[ModelStatistics]]],
+        clock: Clock,
+        composing: ComposingModelsReader | None = None,
+        others: OtherClients | None = None,
     ) -> None:
-        self._read, self._clock, self._composing = read, clock, composing
+        self._read, self._clock, self._composing, self._others = read, clock, composing, others or OtherClients()
         self._before: list[Reading] = []
         self._read_before_ns = 0
         self._failure = ""
         """Why the last reading failed; empty if it did not, or if the server has no statistics."""
 
     async def before(self) -> None:
-        """Reads before the first request, until the counts stop changing or two seconds have passed.
+        """Reads before the first request, until the counts stop changing or two seconds have passed; no longer than needed where others use the model.
 
         Requests that were just answered, or that the previous load point stopped waiting for, may not be counted yet.
         """
@@ -185,7 +196,10 @@ class ServerStatisticsReader:
                 return
             if len(self._before) < _MIN_READINGS:
                 continue
-            if self._before[-1] == self._before[-2] or falls(self._before) or self._clock.now_ns() >= deadline_ns:
+            if self._before[-1] == self._before[-2] or falls(self._before) or self._others.are_seen:
+                break
+            if self._clock.now_ns() >= deadline_ns:
+                self._others.are_seen = True
                 break
             await self._clock.sleep_until_ns(self._clock.now_ns() + _READ_INTERVAL_NS)
         if self._composing is not None:
@@ -193,7 +207,7 @@ class ServerStatisticsReader:
         self._read_before_ns = self._clock.now_ns()
 
     async def after(self, sent: AnswerTotals, reconnects: int = 0) -> tuple[ServerCounts | None, tuple[MeasurementWarning, ...]]:
-        """Reads after the last answer, until the counts match the client's or two seconds have passed.
+        """Reads after the last answer, until the counts match the client's, exceed them because others use the model, or two seconds have passed.
 
         `reconnects` is the number of connections that replaced a lost one during the load.
         """
@@ -206,15 +220,14 @@ class ServerStatisticsReader:
                 return None, self._unreadable("after")
             readings.append(reading)
             counts, warnings = difference(self._before, readings, sent, reconnects)
-            is_settled = (
-                counts is not None
-                and (_matches(counts) or _counts_errors(counts))
-                and len(readings) >= _MIN_READINGS
-                and readings[-1] == readings[-2]
-            )
-            if is_settled or self._clock.now_ns() >= deadline_ns:
+            if self._clock.now_ns() >= deadline_ns:
                 break
+            if counts is not None and len(readings) >= _MIN_READINGS:
+                is_settled = (_matches(counts) or _counts_errors(counts)) and readings[-1] == readings[-2]
+                if is_settled or _exceeds(counts):
+                    break
             await self._clock.sleep_until_ns(self._clock.now_ns() + _READ_INTERVAL_NS)
+        self._others.are_seen = counts is not None and _exceeds(counts)
         if counts is not None and self._composing is not None:
             counts = dataclasses.replace(counts, composing=await self._composing.after())
         if counts is not None and (impossible := impossible_times(counts, self._clock.now_ns() - self._read_before_ns)):
@@ -323,6 +336,11 @@ def _warnings(counts: ServerCounts) -> list[MeasurementWarning]:
 def _matches(counts: ServerCounts) -> bool:
     """Whether server and client count the same requests, as far as the client can know."""
     return counts.sent.answered <= counts.server.success.count <= counts.sent.answered + counts.sent.perhaps_answered
+
+
+def _exceeds(counts: ServerCounts) -> bool:
+    """Whether the server counts more requests than the client can have sent."""
+    return counts.server.success.count > counts.sent.answered + counts.sent.perhaps_answered + counts.sent.rejected
 
 
 def _counts_errors(counts: ServerCounts) -> bool:

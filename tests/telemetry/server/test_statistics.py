@@ -9,7 +9,7 @@ from perfkit.clock import ManualClock
 from perfkit.errors import TargetError
 from perfkit.protocol.statistics import ModelStatistics, TotalTime
 from perfkit.recorder.recording import AnswerTotals
-from perfkit.telemetry.server.statistics import ComposingModelsReader, ServerCounts, ServerStatisticsReader, difference
+from perfkit.telemetry.server.statistics import ComposingModelsReader, OtherClients, ServerCounts, ServerStatisticsReader, difference
 
 MS = 1_000_000
 
@@ -242,6 +242,39 @@ def test_a_server_that_does_not_answer_after_the_load_is_a_warning():
 def test_a_point_without_a_reading_before_it_has_no_counts():
     reader = ServerStatisticsReader(ScriptedServer((statistics(3),)).read, ManualClock())
     assert asyncio.run(reader.after(AnswerTotals(3))) == (None, ())
+
+
+def test_a_server_that_others_use_is_awaited_once_and_no_more():
+    """It answers ten requests of others between two readings; perfkit's are 10 of each load."""
+    served, clock, others, ends_ns = 0, ManualClock(), OtherClients(), []
+
+    async def read():
+        nonlocal served
+        served += 10
+        return (statistics(served),)
+
+    async def go():
+        nonlocal served
+        for _ in range(3):
+            reader = ServerStatisticsReader(read, clock, others=others)
+            await reader.before()
+            served += 10
+            counts, warnings = await reader.after(AnswerTotals(10))
+            assert codes(warnings) == ["server_counts_differ"]
+            assert counts.figures().requests > 10
+            ends_ns.append(clock.now_ns())
+
+    clock.run(go())
+    assert 2000 * MS <= ends_ns[0] < 2200 * MS
+    assert ends_ns[2] - ends_ns[0] < 200 * MS
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_counts_beyond_all_that_was_sent_are_not_awaited_and_fewer_are(missing):
+    script = ScriptedServer(*((statistics(count),) for count in (3, 3, 3, 14 - 2 * missing)))
+    (_, warnings), now_ns = measure_around(script, AnswerTotals(10))
+    assert codes(warnings) == ["server_counts_differ"]
+    assert (now_ns < 100 * MS) is not bool(missing)
 
 
 @pytest.mark.parametrize(("counts", "until_ms"), [(range(10_000), (2000, 2100)), ([5, 900] * 5_000, (0, 1))], ids=["others", "replicas"])
