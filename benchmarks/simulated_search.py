@@ -22,10 +22,12 @@ from benchmarks.simulated_queues import (
 )
 from perfkit.result.search import LimitCount
 from perfkit.search.decision import decide
+from perfkit.search.drift import median_of
 from perfkit.search.probes import NextProbe, Probe, SearchEnd, SearchSettings
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.overload import judge_overload
-from perfkit.stats.percentiles import dispersion_above, is_limit_shown_met, percentile_intervals, precision_above
+from perfkit.stats.percentiles import SHOWN_ERROR, dispersion_above, is_limit_shown_met, precision_above
+from perfkit.stats.slo import time_of_one
 from perfkit.units import NS_PER_S
 
 CAPACITY_PER_S, BUDGET_S, MAX_PROBES = 500.0, 3600.0, 30
@@ -143,8 +145,6 @@ def measure(queue: Queue, limit: float, step: NextProbe, length_s: float, rng: n
     parts = parts_of(instants * scale, times[first:] * scale, window * scale)
     counted = BucketCounts.merged(parts)
     beyond, quantile = counted.count_above(limit_ns), queue.quantile
-    median = percentile_intervals(parts, [0.5]).get(0.5)
-    has_median = median is not None and median.low_ns is not None and median.high_ns is not None
     scheduled = _per_interval(instants, window)
     answered = _per_interval(arrivals + times - warm_up, window)
     overload = judge_overload(scheduled, answered, 1 + queue.arrivals_cv**2)
@@ -155,9 +155,12 @@ def measure(queue: Queue, limit: float, step: NextProbe, length_s: float, rng: n
         limits={"time": LimitCount(beyond, counted.count, 1 - quantile, dispersion_above(parts, limit_ns))},
         is_overloaded=overload.is_overloaded,
         ceiling_per_s=ceiling_per_s if overload.is_overloaded else math.inf,
-        median=(median.low_ns, median.value_ns, median.high_ns) if has_median else None,
+        median=median_of(parts),
         has_enough_samples=is_limit_shown_met(
-            quantile, counted.count, beyond, precision_above(parts, limit_ns, quantile).time_with_its_error
+            quantile,
+            counted.count,
+            beyond,
+            time_of_one(quantile, limit_ns, counted, precision_above(parts, limit_ns, quantile), SHOWN_ERROR),
         ),
         took_s=length_s,
     )

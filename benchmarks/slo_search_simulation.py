@@ -1,6 +1,6 @@
 """The capacity search in virtual time: the coverage of its interval over a grid of queues and probe lengths, also where it fails.
 
-    python -m benchmarks.slo_search_simulation [--searches 500] [--processes 2] [--out reports/slo-search-simulation.md] [--data FOLDER]
+    python -m benchmarks.slo_search_simulation [--searches 500] [--first 0] [--processes 2] [--out reports/slo-search-simulation.md] [--data FOLDER]
 
 500 searches in each of 44 cells. A cell is a queue (variation of service times and of arrivals, number of servers) and the number of
 requests in a probe of the usual length, 300 to 30,000. The capacity is declared to be 500 requests per second and the budget is one
@@ -165,10 +165,10 @@ class ChunkFile:
 
 
 def run_searches(
-    cells: Sequence[Cell], truths: Mapping[Queue, Truth], searches: int, store: ChunkFile, pool: concurrent.futures.Executor
+    cells: Sequence[Cell], truths: Mapping[Queue, Truth], seeds: range, store: ChunkFile, pool: concurrent.futures.Executor
 ) -> dict[Cell, list[Chunk]]:
     """The chunks of each cell, from the file or run now; prints a line for each cell that is complete."""
-    chunks, firsts = store.read(), range(0, searches, CHUNK)
+    chunks, firsts = store.read(), seeds[::CHUNK]
     missing = [(cell, first) for cell in cells for first in firsts if (cell.queue.key, cell.requests, first) not in chunks]
     print(f"{len(cells) * len(firsts) - len(missing)} of {len(cells) * len(firsts)} chunks of {CHUNK} searches are in the file", flush=True)
     futures = [pool.submit(run_chunk, cell, truths[cell.queue].p99, first) for cell, first in missing]
@@ -289,6 +289,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The options of the command line."""
     parser = option_parser(__doc__, out=pathlib.Path("reports/slo-search-simulation.md"))
     parser.add_argument("--searches", type=int, default=500, help=f"searches a cell, a multiple of {CHUNK} (default %(default)s)")
+    parser.add_argument("--first", type=int, default=0, help="the first seed (default %(default)s)")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--data", type=pathlib.Path, metavar="FOLDER", help="where finished searches are kept (default: beside --out)")
     parser.add_argument(
@@ -308,7 +309,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cells = [cell for cell in CELLS if any(part in f"{cell.name} {cell.requests}" for part in options.cells.split(","))]
     with concurrent.futures.ProcessPoolExecutor(options.processes) as pool:
         truths = find_truths((cell.queue for cell in cells), data / "truths.json", pool)
-        chunks = run_searches(cells, truths, options.searches, ChunkFile(data / "searches.jsonl"), pool)
+        seeds = range(options.first, options.first + options.searches)
+        chunks = run_searches(cells, truths, seeds, ChunkFile(data / "searches.jsonl"), pool)
     figures = {
         cell: Figures([result for chunk in some for result in chunk.results], sum(chunk.cpu_s for chunk in some))
         for cell, some in chunks.items()

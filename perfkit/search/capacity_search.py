@@ -14,9 +14,11 @@ from perfkit.result.search import AddedTime, FittedCurve, LimitCount, Search, Se
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import SearchLoadSpec
 from perfkit.search.decision import decide, estimate
+from perfkit.search.drift import median_of
 from perfkit.search.probes import NextProbe, Probe, SearchEnd, SearchSettings
 from perfkit.stats.overload import judge_overload
-from perfkit.stats.percentiles import dispersion_above, is_limit_shown_met, precision_above
+from perfkit.stats.percentiles import SHOWN_ERROR, dispersion_above, is_limit_shown_met, precision_above
+from perfkit.stats.slo import time_of_one
 from perfkit.stats.validity import COLD, INVALIDATING
 from perfkit.units import NS_PER_S, format_duration_ns, format_rate_per_s, write_minutes
 
@@ -79,7 +81,7 @@ class CapacitySearch:
                 quantile = QUANTILES[name]
                 above, dispersion = times.count_above(limit_ns), dispersion_above(window.batches, limit_ns)
                 limits[name] = LimitCount(above, times.count, 1 - quantile, dispersion)
-                time = precision_above(window.batches, limit_ns, quantile).time_with_its_error
+                time = time_of_one(quantile, limit_ns, times, precision_above(window.batches, limit_ns, quantile), SHOWN_ERROR)
                 has_enough_samples &= is_limit_shown_met(quantile, times.count, above, time)
         if (allowed := self._slo.error_rate) is not None and scheduled:
             share = point.failed_share
@@ -88,8 +90,6 @@ class CapacitySearch:
             has_enough_samples &= is_limit_shown_met(1 - allowed, scheduled, failed, share.dispersion)
         is_limited = self._slo.error_rate is not None or self._scenario.measure.abort_error_rate is not None
         has_failed = point.has_mostly_failed and not is_limited
-        low_ns, high_ns = point.intervals.get("p50", (0.0, None))
-        median_ns = None if point.response_time_ns is None else point.response_time_ns.p50
         self._probes.append(
             Probe(
                 rate_per_s=self._step.rate_per_s,
@@ -100,7 +100,7 @@ class CapacitySearch:
                 is_valid=point.valid,
                 is_cold=not point.valid and codes & INVALIDATING == {COLD},
                 is_steady="not_steady" not in codes,
-                median=None if median_ns is None or high_ns is None else (low_ns, float(median_ns), high_ns),
+                median=median_of(window.batches),
                 has_enough_samples=has_enough_samples,
                 took_s=took_s,
             )

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from perfkit.result.search import Confirmation, LimitCount, SearchDrift, Stage, StopReason
 from perfkit.search.crossing import Crossing, dispersion_of
@@ -10,6 +11,14 @@ from perfkit.search.share_curve import CountAt, is_near
 from perfkit.stats.percentiles import minimum_samples
 
 _FEWEST_OF_FASTEST = 20
+
+
+class Median(NamedTuple):
+    """A median with its standard error."""
+
+    value_ns: float
+    error: float
+    """As a share of the value."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -29,8 +38,8 @@ class Probe:
     """Whether it is not valid for the sole reason that the target was cold, which bounds nothing: the rate can be probed again."""
     is_steady: bool = True
     """False if the times still drifted: a longer window might give others."""
-    median: tuple[float, float, float] | None = None
-    """The median of the response times in nanoseconds between the ends of its 95 % interval: low, value, high; None if an end is unknown."""
+    median: Median | None = None
+    """The median of the response times; None if the window shows too little."""
     has_enough_samples: bool = False
     """Whether the probe alone shows that the SLO is met; see `stats.percentiles.is_limit_shown_met`."""
     took_s: float = 0.0

@@ -18,7 +18,9 @@ from perfkit.stats.batch_means import Deviations, Numbers, Precision, joined
 from perfkit.stats.buckets import BucketCounts, bucket_bounds_ns
 from perfkit.stats.probability import binomial_cdf, score_limits
 
-_CONFIDENCE, _ALLOWED_ABOVE = 0.99, 1
+SHOWN_ERROR = 0.01
+"""The chance that a limit is shown to be met where exactly the allowed share is above it."""
+_ALLOWED_ABOVE = 1
 
 
 def minimum_samples(quantile: float, autocorrelation_time: float = 1.0) -> int:
@@ -32,7 +34,7 @@ def minimum_samples(quantile: float, autocorrelation_time: float = 1.0) -> int:
 @functools.cache
 def _minimum_independent_samples(quantile: float) -> int:
     def is_enough(count: int) -> bool:
-        return binomial_cdf(_ALLOWED_ABOVE, count, 1 - quantile) <= 1 - _CONFIDENCE
+        return binomial_cdf(_ALLOWED_ABOVE, count, 1 - quantile) <= SHOWN_ERROR
 
     low, high = 1, 2
     while not is_enough(high):
@@ -58,7 +60,7 @@ def is_limit_shown_met(quantile: float, count: int, above: int, autocorrelation_
     if quantile >= 1:
         return above == 0
     time = max(autocorrelation_time, 1.0)
-    return binomial_cdf(math.ceil(above / time), math.floor(count / time), 1 - quantile) <= 1 - _CONFIDENCE
+    return binomial_cdf(math.ceil(above / time), math.floor(count / time), 1 - quantile) <= SHOWN_ERROR
 
 
 _BATCHES = range(20, 31)

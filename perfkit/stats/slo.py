@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Literal, Self
 
+from perfkit.stats.batch_means import Precision
 from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.stats.percentiles import PercentileInterval, is_withheld, precision_above
 from perfkit.stats.probability import binomial_cdf, binomial_limits
@@ -202,11 +203,7 @@ def _judge_percentile(quantile: float, limit_ns: int, judged: JudgedTimes, error
     if not count:
         return "inconclusive", f"{name} has no samples"
     precision = precision_above([part for parts in judged.windows for part in parts], limit_ns, quantile)
-    time = (
-        1.0
-        if above == count or _is_far(quantile, limit_ns / max(times.max_ns, 1), count / precision.time, error)
-        else precision.time_with_its_error
-    )
+    time = time_of_one(quantile, limit_ns, times, precision, error)
     if precision.is_correlated:
         error *= _CORRELATED
     verdict = _judge_share(quantile, count / time, above / time, error)
@@ -234,6 +231,12 @@ def _judge_percentile(quantile: float, limit_ns: int, judged: JudgedTimes, error
         if any((half.count_above(limit_ns) > (1 - quantile) * half.count) != (verdict == "violated") for half in halves):
             return "inconclusive", f"{found}, but the target was not steady, and this is so in one half of the window only"
     return verdict, found
+
+
+def time_of_one(quantile: float, limit_ns: int, times: BucketCounts, precision: Precision, error: float) -> float:
+    """How many of the times count as one independent time in a test of their share above a limit that may err with the probability `error`."""
+    is_far = _is_far(quantile, limit_ns / max(times.max_ns, 1), times.count / precision.time, error)
+    return 1.0 if is_far or times.count_above(limit_ns) == times.count else precision.time_with_its_error
 
 
 def _is_far(quantile: float, distance: float, effective: float, error: float) -> bool:

@@ -8,8 +8,9 @@ import pytest
 
 from perfkit.result.search import LimitCount
 from perfkit.search.decision import decide
-from perfkit.search.drift import find_drift
-from perfkit.search.probes import Probe, SearchEnd, SearchSettings
+from perfkit.search.drift import find_drift, median_of
+from perfkit.search.probes import Median, Probe, SearchEnd, SearchSettings
+from perfkit.stats.buckets import BucketCounts
 
 PLACES = (0.06, -0.06, 0.03, -0.03)
 
@@ -25,8 +26,7 @@ def probed(number=12, *, slower_at=lambda _: 0.0, error=0.02, seed=0, noise=0.0,
     for index in range(number):
         rate = 80 * (1 + PLACES[index % 4])
         value = median_ns(rate, slower_at(index / (number - 1))) * math.exp((error + noise) * random.standard_normal())
-        reach = math.exp(1.96 * error)
-        known = {"median": (value / reach, value, value * reach), "took_s": 60.0, "stage": "refine"}
+        known = {"median": Median(value, error), "took_s": 60.0, "stage": "refine"}
         probes.append(Probe(rate, limits={}, **{**known, **fields}))
     return probes
 
@@ -69,9 +69,24 @@ def test_probes_of_one_rate_tell_no_slope():
     assert find_drift([dataclasses.replace(probe, rate_per_s=80.0) for probe in probed()], 80.0) is None
 
 
-def search(slower_at):
+def test_the_error_of_a_median_is_that_of_independent_times():
+    # a median of n exponential times has the standard error 1/√n of the mean, which is 1/(ln 2 √n) of the median
+    random = np.random.default_rng(4)
+    medians = [median_of([BucketCounts.of(random.exponential(1e7, 100)) for _ in range(40)]) for _ in range(100)]
+    values = np.array([one.value_ns for one in medians])
+    assert np.median([one.error for one in medians]) == pytest.approx(1 / (math.log(2) * math.sqrt(4_000)), rel=0.1)
+    assert values.std() / values.mean() == pytest.approx(1 / (math.log(2) * math.sqrt(4_000)), rel=0.3)
+
+
+def test_a_median_of_few_or_equal_times_is_unknown():
+    assert median_of([]) is None
+    assert median_of([BucketCounts.of(np.array([5e6]))] * 10) is None
+    assert median_of([BucketCounts.of(np.full(100, 5e6))] * 10) is None
+
+
+def search(slower_at, precision=0.05):
     """A search whose probes have exact shares beyond the limit, and medians of a target that changes over twelve of them."""
-    settings, probes, random = SearchSettings(start_per_s=40.0), [], np.random.default_rng(3)
+    settings, probes, random = SearchSettings(start_per_s=40.0, precision=precision), [], np.random.default_rng(3)
     while not isinstance(step := decide(probes, settings), SearchEnd):
         count, rate = max(50_000, step.requests), step.rate_per_s
         slower = slower_at(min(len(probes) / 12, 1.0))
@@ -79,7 +94,7 @@ def search(slower_at):
         share = 0.01 ** ((speed - rate) / 20)
         value = median_ns(rate, slower) if rate < 0.98 * speed else None
         limits = {"p99": LimitCount(int(random.binomial(count, min(share, 1.0))), count, 0.01)}
-        median = None if value is None else (value * 0.99, value, value * 1.01)
+        median = None if value is None else Median(value, 0.005)
         probes.append(Probe(rate, step.stage, limits, is_overloaded=rate >= speed, median=median, has_enough_samples=True, took_s=60.0))
         assert len(probes) < 60
     return step
@@ -98,6 +113,6 @@ def test_a_search_on_a_target_that_changes_by_more_than_half_its_precision_is_un
 
 
 def test_a_smaller_change_is_told_beside_the_answer():
-    end = search(lambda share: 0.015 * share)
+    end = search(lambda share: 0.05 * share, precision=0.12)
     assert end.reason == "precision"
-    assert 0.002 < end.drift.slower < 0.025
+    assert 0.01 < end.drift.slower < 0.06
