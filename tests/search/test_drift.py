@@ -86,7 +86,7 @@ def test_a_median_of_few_or_equal_times_is_unknown():
 
 def search(slower_at, precision=0.05):
     """A search whose probes have exact shares beyond the limit, and medians of a target that changes over twelve of them."""
-    settings, probes, random = SearchSettings(start_per_s=40.0, precision=precision), [], np.random.default_rng(3)
+    settings, probes, random = SearchSettings(start_per_s=40.0, precision=precision), list[Probe](), np.random.default_rng(3)
     while not isinstance(step := decide(probes, settings), SearchEnd):
         count, rate = max(50_000, step.requests), step.rate_per_s
         slower = slower_at(min(len(probes) / 12, 1.0))
