@@ -14,6 +14,7 @@ import sys
 import tempfile
 from typing import Any
 
+from benchmarks.peers.install import peers_folder
 from benchmarks.peers.triton import running_triton
 from benchmarks.report import Report, describe_machine, program_options
 from perfkit.result.file import read_result
@@ -33,11 +34,13 @@ def run(url: str, folder: pathlib.Path, *options: str) -> tuple[int, Any]:
 
 def main() -> int:
     """Runs Triton and the commands, and writes the report."""
-    options = program_options(__doc__, out="triton-slo", runs=(7, "runs of each limit"), protocols=(["http", "grpc"], "over these"))
+    options = program_options(
+        __doc__, out="triton-slo", runs=(7, "runs of each limit"), protocols=(["http", "grpc"], "over these"), peers=pathlib.Path
+    )
     page = Report(options.out, "An SLO that is far from what Triton does")
     page.add(describe_machine(), "")
     page.table("protocol", "limit", ">runs", "exit codes", "must be", "verdicts of the load points", ">p99 at 1, 4, 16 (medians)")
-    with tempfile.TemporaryDirectory() as name, running_triton(pathlib.Path(name, "triton")) as triton:
+    with tempfile.TemporaryDirectory() as name, running_triton(peers_folder(options.peers)) as triton:
         for protocol in options.protocols:
             url = triton.url(protocol)
             _, first = run(url, pathlib.Path(name, f"{protocol}-first"))
