@@ -29,6 +29,7 @@ PROGRAM = pathlib.Path(__file__).with_name("triton_declared_models") / "model.py
 REQUESTS = 10
 _TIMEOUT_S = 90
 _REASON_CHARACTERS = 160
+_PROGRAMS = ("perf_analyzer", "perfkit perf-analyzer", "perfkit run")
 _BOTH, _GRPC, _HTTP = ("http", "grpc"), ("grpc",), ("http",)
 _DATATYPES = ("BOOL", "UINT8", "UINT16", "INT8", "INT32", "INT64", "FP32", "FP64")
 
@@ -159,7 +160,7 @@ class Measured(NamedTuple):
     reason: str = ""
 
     def __str__(self) -> str:
-        return f"{self.per_s:,.0f}/s" if self.per_s else self.reason
+        return "yes" if self.per_s else self.reason
 
 
 def write_models(folder: pathlib.Path, names: Sequence[str]) -> None:
@@ -261,18 +262,10 @@ def main() -> int:
                     f"`python -m benchmarks.peers.odd_servers`. {machine} Triton {triton.version} with models of its Python backend, over the loopback; "
                     f"{REQUESTS} requests one after the other, in each case by perf_analyzer, by `perfkit perf-analyzer` with the same options, and by `perfkit run`.",
                     "",
-                    "A program measures if it ends with exit code 0, a rate above 0 and no failed request. Ten requests are no measurement: the rates only show that there was one.",
+                    "*Yes*: the program ended with exit code 0, a rate above 0 and no failed request; otherwise the cell has what it said. Ten requests are too few to compare rates.",
                     "",
                 )
-                report.table(
-                    "server",
-                    "case",
-                    "protocol",
-                    ">perf_analyzer",
-                    ">perfkit perf-analyzer",
-                    ">perfkit run",
-                    "perfkit measures where perf_analyzer does",
-                )
+                report.table("server", "case", "protocol", *_PROGRAMS, "perfkit measures where perf_analyzer does")
                 ports = {"http": triton.http_port, "grpc": triton.grpc_port}
                 compare(report, analyzer, "Triton", chosen(ON_TRITON), ports)
                 compare(report, analyzer, "a proxy before Triton", chosen(BEHIND_PROXY), ports)
