@@ -121,6 +121,10 @@ class ProtocolError(PerfkitError):
         self.kind = kind
 
 
+class AnswerTooLargeError(ProtocolError):
+    """An answer that perfkit itself refuses because of its size: no failure of the server."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class MeasurementWarning:
     """A warning about a load point's figures; `code` is for programs, `message` is a whole sentence."""

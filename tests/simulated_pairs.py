@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from perfkit.errors import MeasurementWarning
-from perfkit.gate.pairs import ArmRun, Pair, RunPoint, pair_seed, random_order
+from perfkit.gate.pairs import ARMS, ArmName, ArmRun, Pair, RunPoint, pair_seed, random_order
 
 CLOSED, OPEN = "http, concurrency 4", "http, 70/s poisson"
 LOAD_POINTS: tuple[tuple[str, Literal["closed", "open"]], ...] = ((CLOSED, "closed"), (OPEN, "open"))
@@ -60,7 +60,7 @@ def make_pairs(
     ]
 
 
-def disturbed(pairs: Sequence[Pair], share: float) -> list[Pair]:
+def disturbed(pairs: Sequence[Pair], share: float, arms: Sequence[ArmName] = ARMS) -> list[Pair]:
     """The pairs, with runs in which other processes disturbed the load generator, which may be so much of each figure."""
     shares = dict.fromkeys(("throughput", "p50", "p95", "p99"), share)
     points = {"valid": False, "warnings": (MeasurementWarning("late_starts", "Late."),), "generator_shares": shares}
@@ -68,7 +68,7 @@ def disturbed(pairs: Sequence[Pair], share: float) -> list[Pair]:
         pair.model_copy(
             update={
                 arm: pair.runs[arm].model_copy(update={"points": tuple(one.model_copy(update=points) for one in pair.runs[arm].points)})
-                for arm in ("baseline", "candidate")
+                for arm in arms
             }
         )
         for pair in pairs

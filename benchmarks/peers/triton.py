@@ -56,9 +56,18 @@ class Triton:
 
 @contextlib.contextmanager
 def running_triton(
-    folder: pathlib.Path, http_port: int = 0, grpc_port: int = 0, *, models: pathlib.Path = MODELS, options: Sequence[str] = ()
+    folder: pathlib.Path,
+    http_port: int = 0,
+    grpc_port: int = 0,
+    *,
+    models: pathlib.Path = MODELS,
+    options: Sequence[str] = (),
+    ready_path: str = "v2/health/ready",
 ) -> Iterator[Triton]:
-    """Runs Triton out of the peers' folder, ready and with its models loaded; port 0 means a free port. Raises PeerError."""
+    """Runs Triton out of the peers' folder, ready and with its models loaded; port 0 means a free port. Raises PeerError.
+
+    It is ready as soon as it answers at `ready_path`.
+    """
     program = folder / "bin" / "tritonserver"
     if not program.exists():
         raise PeerError(f"{program} is not installed: `python3 benchmarks/peers/install.py` installs it")
@@ -74,7 +83,7 @@ def running_triton(
         command = [str(program), f"--model-repository={repository}", "--exit-timeout-secs=5", *listen, *options]
 
         def is_ready() -> bool:
-            with urllib.request.urlopen(f"http://127.0.0.1:{ports[0]}/v2/health/ready", timeout=5):
+            with urllib.request.urlopen(f"http://127.0.0.1:{ports[0]}/{ready_path}", timeout=5):
                 return True
 
         with ready_server(command, is_ready, pathlib.Path(name, "log"), within_s=_READY_WITHIN_S):

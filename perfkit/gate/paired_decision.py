@@ -144,7 +144,7 @@ def decide_pairs(rule: Rule, pairs: Sequence[Pair], choice: MetricChoice, *, tim
     """Decide from all pairs of one kind; None if another pair is needed.
 
     The gate is invalid as soon as that is certain, regressed or passed at one of the rule's looks, and inconclusive after the last one. There
-    is an early look only after each arm was first in one of the pairs. If the time is over, the pairs so far are the last look, provided
+    is an early look only where `_may_look_early` says so. If the time is over, the pairs so far are the last look, provided
     that they are enough for a regression to be significant.
     """
     usable = [pair for pair in pairs if pair.invalid is None]
@@ -154,8 +154,7 @@ def decide_pairs(rule: Rule, pairs: Sequence[Pair], choice: MetricChoice, *, tim
         is_complete = bool(usable) and not missing_metric(usable, choice)
         comparisons = compare_pairs(rule, paired_values(usable, choice)) if is_complete else ()
         return Decision("invalid", (fault.reason,), comparisons, fault=fault)
-    # an effect of the order could feign a gross regression as long as one arm was always first
-    if len(usable) not in (rule.all_looks if len({pair.first for pair in usable}) > 1 else rule.looks):
+    if len(usable) not in (rule.all_looks if _may_look_early(usable) else rule.looks):
         return None
     values = paired_values(usable, choice)
     decided = decide(judge(rule, values))
@@ -163,6 +162,16 @@ def decide_pairs(rule: Rule, pairs: Sequence[Pair], choice: MetricChoice, *, tim
         return None
     kind, comparisons, parts = decided or "inconclusive", compare_pairs(rule, values), changed_parts(usable)
     return Decision(kind, (*_reasons(kind, comparisons, len(usable)), *map(describe_change, parts)), comparisons, parts)
+
+
+def _may_look_early(pairs: Sequence[Pair]) -> bool:
+    """Whether early looks count: they need runs that vary alike, where full looks need only the random order.
+
+    As long as one arm was always first, an effect of the order could feign a gross regression, and so could another process that ran
+    beside the candidate alone in most pairs.
+    """
+    beside_candidate = sum(pair.candidate.is_disturbed and not pair.baseline.is_disturbed for pair in pairs)
+    return len({pair.first for pair in pairs}) > 1 and beside_candidate <= len(pairs) / 2
 
 
 def decide_control(pairs: Sequence[Pair], count: int, choice: MetricChoice) -> Decision | None:

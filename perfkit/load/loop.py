@@ -11,7 +11,6 @@ from perfkit.clock import Clock
 from perfkit.override import override
 from perfkit.transport.base import Outcome, Prepared, Reply, Sender
 from perfkit.transport.connect import FILE_LIMIT
-from perfkit.transport.options import is_own_limit
 from perfkit.units import NS_PER_S
 
 _T = TypeVar("_T")
@@ -182,7 +181,7 @@ class Loop(abc.ABC):
         It is stopped, too, when perfkit refused an answer because of its size: further ones would be missing, and the server has not failed.
         Connections that fail in the drain say nothing: a server may well close when the load is over.
         """
-        if reply.error and is_own_limit(reply.outcome, reply.error):
+        if reply.is_own_limit:
             self.stop(reply.error, StopCause.ANSWER_LIMIT, drain=False)
         if reply.outcome not in _NO_CONTACT:
             self._unreachable = None

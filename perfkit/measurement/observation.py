@@ -24,6 +24,7 @@ from perfkit.result.distribution import QUANTILES
 from perfkit.result.model import Point
 from perfkit.scenario.credentials import resolve_metrics_url, secrets_of
 from perfkit.scenario.load import ColdStartLoadSpec
+from perfkit.scenario.mix import MixedWorkload
 from perfkit.scenario.model import Scenario
 from perfkit.spans.server_times import ServerTimes
 from perfkit.stats.buckets import BucketCounts
@@ -33,6 +34,7 @@ from perfkit.telemetry.messages import (
     IntervalTimes,
     LiveMetric,
     MetricsPageConfig,
+    ModelVersion,
     OpenView,
     PointBegins,
     PublishMetrics,
@@ -41,7 +43,7 @@ from perfkit.telemetry.messages import (
     StatisticsConfig,
     TelemetryConfig,
 )
-from perfkit.telemetry.prometheus.server_times import PageReport, added
+from perfkit.telemetry.prometheus.server_times import PageReport, ServerTime, added
 from perfkit.telemetry.series import SamplerReport, Series, Span
 from perfkit.telemetry.server.statistics import ComposingModelsReader, OtherClients, ServerCounts, ServerStatisticsReader
 from perfkit.units import NS_PER_S
@@ -63,11 +65,14 @@ class PointObservation:
     warnings: tuple[MeasurementWarning, ...]
     servers: Mapping[int, tuple[ServerCounts | None, tuple[MeasurementWarning, ...]]] = dataclasses.field(default_factory=dict)
     """Of a mix, the server's counts for each workload that can be told apart, and warnings about them."""
+    server_times: Mapping[int, tuple[ServerTime, ...]] = dataclasses.field(default_factory=dict)
+    """The same of its page of metrics."""
 
     def of_workload(self, number: int) -> "PointObservation":
-        """What holds for one workload of a mix: the server's CPU time, GPUs and pages of metrics are those of all together."""
+        """What holds for one workload of a mix: the server's CPU time, GPUs and other metrics are those of all together."""
         counts, warnings = self.servers.get(number, (None, ()))
-        own = dataclasses.replace(self.resources, server=counts, server_times=(), server_cpu=None, gpus=(), metrics=())
+        times = self.server_times.get(number, ())
+        own = dataclasses.replace(self.resources, server=counts, server_times=times, server_cpu=None, gpus=(), metrics=())
         return PointObservation(own, (), warnings)
 
 
@@ -94,9 +99,10 @@ class Observation:
 
     def point(self, number: int, workloads: Sequence[ProbedWorkload], *, is_mix: bool = False) -> "PointTelemetry":
         """The telemetry of one load point; the first has the number 1."""
+        models = [(one.scenario.target.model, one.scenario.target.version) for one in workloads]
         # a start resets the server's statistics
         if not self._scenario.telemetry or isinstance(self._scenario.load, ColdStartLoadSpec):
-            return PointTelemetry(number, (), self._client, self._clock, is_mix=is_mix)
+            return PointTelemetry(number, (), models, self._client, self._clock, is_mix=is_mix)
         groups = list[list[int]]()
         for place, one in enumerate(workloads):
             same = next((group for group in groups if _share_statistics(workloads[group[0]], one)), None)
@@ -109,6 +115,7 @@ class Observation:
         return PointTelemetry(
             number,
             readers,
+            models,
             self._client,
             self._clock,
             has_own_page=has_own_page,
@@ -173,7 +180,7 @@ class Observation:
 class PointTelemetry:
     """The telemetry of one load point, from `begin` before its first request to `finish` after its last answer.
 
-    `statistics` are readers with the numbers of the workloads whose requests they count. With `has_own_page` the first page of metrics is
+    `statistics` are readers with the numbers of the workloads whose requests they count, `models` those of the workloads. With `has_own_page` the first page of metrics is
     the server's own; with `starts_gpu_server` perfkit started the server on a GPU.
     """
 
@@ -181,6 +188,7 @@ class PointTelemetry:
         self,
         number: int,
         statistics: Sequence[tuple[ServerStatisticsReader, tuple[int, ...]]],
+        models: Sequence[ModelVersion],
         client: TelemetryClient,
         clock: Clock,
         *,
@@ -188,7 +196,7 @@ class PointTelemetry:
         is_mix: bool = False,
         starts_gpu_server: bool = False,
     ) -> None:
-        self._number, self._statistics, self._client, self._clock = number, statistics, client, clock
+        self._number, self._statistics, self._models, self._client, self._clock = number, statistics, models, client, clock
         self._began_ns, self._has_own_page, self._is_mix = 0, has_own_page, is_mix
         self._starts_gpu_server = starts_gpu_server
 
@@ -238,13 +246,17 @@ class PointTelemetry:
         own = [series.between(window.start_ns, window.end_ns) for series in recorded.series]
         machine: SamplerReport[MachineFigures] = reports.get("generator", SamplerReport(None))
         pages: list[SamplerReport[PageReport]] = [report for name, report in reports.items() if name.startswith("metrics")]
+        times = {
+            place: added(time for page in pages if page.summary for time in page.summary.times.get(model, ()))
+            for place, model in enumerate(self._models)
+            if _is_apart(place, self._models)
+        }
         gpus = reports["gpu"].summary if "gpu" in reports and reports["gpu"].summary else ()
         known = {gpu.uuid for gpu in gpus}
         reported = [gpu for page in pages if page.summary for gpu in page.summary.gpus if gpu.uuid not in known]
         resources = Resources(
             server=counts,
-            # the page of a mix times all models together, or one of them
-            server_times=() if self._is_mix else added(time for page in pages if page.summary for time in page.summary.times),
+            server_times=() if self._is_mix else times.get(0, ()),
             server_cpu=reports["server CPU"].summary if "server CPU" in reports else None,
             gpus=(*gpus, *{gpu.uuid: gpu for gpu in reported}.values()),
             server_has_gpu=self._starts_gpu_server or any(gpu.used_by_server for gpu in gpus) or self._has_gpu_page(reports),
@@ -258,6 +270,7 @@ class PointTelemetry:
             (*(series for report in reports.values() for series in report.series), *(series for series in own if series.values)),
             tuple(dict.fromkeys(warnings)),
             servers,
+            times,
         )
 
     def _has_gpu_page(self, reports: Mapping[str, SamplerReport[Any]]) -> bool:
@@ -284,6 +297,13 @@ def _share_statistics(first: ProbedWorkload, second: ProbedWorkload) -> bool:
     models = [(one.scenario.target.model, one.scenario.target.version, one.address.host) for one in (first, second)]
     is_one_port = first.address.port == second.address.port
     return models[0] == models[1] and (is_one_port or first.address.protocol != second.address.protocol)
+
+
+def _is_apart(place: int, models: Sequence[ModelVersion]) -> bool:
+    """Whether a page of metrics can tell the requests of a workload from those of the others by model and version."""
+    name, version = models[place]
+    others = [other for number, (other_name, other) in enumerate(models) if number != place and other_name == name]
+    return not others or (bool(version) and all(other not in ("", version) for other in others))
 
 
 async def _after(
@@ -356,6 +376,7 @@ def telemetry_config(
                 scenario.metrics.interval_ns,
                 secrets,
                 scenario.target.version,
+                tuple(dict.fromkeys(_model_of(scenario, one) for one in scenario.workloads or ())),
                 scenario.metrics.stages,
             )
             for url, authorization in resolved
@@ -367,6 +388,11 @@ def telemetry_config(
         server_cpu=None if server_pid is None else ServerCpuConfig(server_pid, with_instructions),
         listen=listen,
     )
+
+
+def _model_of(scenario: Scenario, workload: MixedWorkload) -> ModelVersion:
+    target, own = scenario.target, workload.target or {}
+    return str(workload.model or own.get("model") or target.model), str(workload.version or own.get("version") or target.version)
 
 
 def _started_metrics(scenario: str, number: int, total: int, load_point: LoadPoint) -> list[LiveMetric]:

@@ -9,6 +9,7 @@ from perfkit.load.loop import Ending, StopCause
 from perfkit.load.point import LoadPoint
 from perfkit.measurement.load_points import FixedPoints, LoadPointSource
 from perfkit.scenario.file import LoadedScenario, scenario_document
+from perfkit.transport.options import OWN_LIMIT
 
 if TYPE_CHECKING:
     from perfkit.points.measured import PointMeasurement
@@ -76,7 +77,7 @@ class RunResult:
             case StopCause.FILE_LIMIT:
                 self.end("invalid", ending.reason)
             case StopCause.ANSWER_LIMIT:
-                raise ScenarioError(f"{ending.reason}, and the server's answers need more: raise it")
+                raise ScenarioError(f"{ending.reason}: {OWN_LIMIT}")
             case StopCause.WORKER_LOST:
                 self.end("invalid", f"stopped: {ending.reason}")
             case StopCause.TARGET_LOST:

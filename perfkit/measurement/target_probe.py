@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from perfkit.clock import Clock
 from perfkit.errors import (
+    AnswerTooLargeError,
     ErrorKind,
     MeasurementWarning,
     ModelMismatchError,
@@ -34,7 +35,7 @@ from perfkit.target.started_server import StartedServer
 from perfkit.target_client import Client
 from perfkit.trace.recorded import Indices
 from perfkit.transport.base import WITHOUT_RESPONSE, Outcome, Reply, may_pass
-from perfkit.transport.options import is_own_limit
+from perfkit.transport.options import OWN_LIMIT
 from perfkit.workload.expectation import Expectation
 from perfkit.workload.generated import Checkpoint
 from perfkit.workload.requests import (
@@ -282,8 +283,8 @@ async def _answer(client: Client, address: Address, request: InferRequest) -> tu
         message = f"{address}: the probe request failed: {address.sanitize(str(error))}"
         if reply is None:
             raise TargetError(message) from None
-        if is_own_limit(reply.outcome, str(error)):
-            raise ScenarioError(f"{message}, and the server's answers need more: raise it") from None
+        if reply.is_own_limit or isinstance(error, AnswerTooLargeError):
+            raise ScenarioError(f"{message}: {OWN_LIMIT}") from None
         if reply.outcome is Outcome.REJECTED and error.kind is ErrorKind.INVALID_ARGUMENT:
             raise ModelMismatchError(message, may_pass=reply.status in _MODEL_ERRORS) from None
         is_lost = reply.outcome in (Outcome.CONNECT_FAILED, Outcome.BROKEN)

@@ -144,7 +144,7 @@ _SENTENCES = (
     (r", or give workload\.inputs\.\S+, which may be `omit` for an input that the model calls optional", ""),
     (r"\. If it (?:has the model|serves .*?) but does not describe it, give the datatype and shape of each input in workload\.inputs", ""),
     (r"data with timestamps is a schedule: give it as load\.replay\.trace, and remove workload\.data", "data with timestamps is a schedule: add --fixed-schedule"),
-    (r": target\.max_answer sets this limit(?:, and the server's answers need more: raise it)?", ", a limit that only perfkit run has a key for: --print-scenario, and target.max_answer there"),
+    (r": target\.max_answer sets this limit, and the server's answers need more: raise it", ", a limit that only perfkit run has a key for: --print-scenario, and target.max_answer there"),
     (r" and target\.tls\.server_name", ""),
     (r"(this looks like gRPC(?: \(.*\))?): use \S+", r"\1: give -i grpc, and the port of gRPC"),
     (r"(this looks like HTTP(?: \(.*\))?): use \S+", r"\1: leave -i grpc out, or give the port of gRPC"),

@@ -5,10 +5,7 @@ Answers below 1 MiB are not counted, since they cannot take much.
 
 import contextlib
 
-from perfkit.errors import ProtocolError
-
-OWN_LIMIT = "target.max_answer sets this limit"
-"""The end of each message about an answer that perfkit itself refuses because of its size: no failure of the server."""
+from perfkit.errors import AnswerTooLargeError
 
 _UNCOUNTED_BYTES = 1 << 20
 _MIN_JSON_VALUES, _BYTES_PER_JSON_VALUE = 2_000_000, 16
@@ -19,17 +16,17 @@ _INTEGERS_PER_FIELD = 16
 
 
 def check_json_values(text: bytes, limit_bytes: int) -> None:
-    """Raises ProtocolError for more than 2 million values, or one for each 16 B of the limit of answers if that is more."""
+    """Raises AnswerTooLargeError for more than 2 million values, or one for each 16 B of the limit of answers if that is more."""
     if len(text) <= _UNCOUNTED_BYTES:
         return
     values = text.count(b",") + text.count(b"[") + text.count(b"{")
     maximum = max(_MIN_JSON_VALUES, limit_bytes // _BYTES_PER_JSON_VALUE)
     if values > maximum:
-        raise ProtocolError(f"the answer holds about {values:,} JSON values, more than {maximum:,}: {OWN_LIMIT}")
+        raise AnswerTooLargeError(f"the answer holds about {values:,} JSON values, more than {maximum:,}")
 
 
 def check_protobuf_fields(encoded: bytes, limit_bytes: int) -> None:
-    """Raises ProtocolError for a `ModelInferResponse` of more than 500,000 fields, or one for each 64 B of the limit of answers."""
+    """Raises AnswerTooLargeError for a `ModelInferResponse` of more than 500,000 fields, or one for each 64 B of the limit of answers."""
     if len(encoded) <= _UNCOUNTED_BYTES:
         return
     maximum = max(_MIN_FIELDS, limit_bytes // _BYTES_PER_FIELD)
@@ -38,7 +35,7 @@ def check_protobuf_fields(encoded: bytes, limit_bytes: int) -> None:
 
 
 def check_entries(encoded: bytes, maximum: int) -> None:
-    """Raises ProtocolError for a protobuf message of more than `maximum` fields, without those of its fields."""
+    """Raises AnswerTooLargeError for a protobuf message of more than `maximum` fields, without those of its fields."""
     with contextlib.suppress(IndexError):
         _count(encoded, 0, len(encoded), 0, maximum, (-1,))
 
@@ -63,7 +60,7 @@ def _count(encoded: bytes, place: int, end: int, fields: int, maximum: int, path
             place += 8 if kind == 1 else 4
         fields += 1
         if fields > maximum:
-            raise ProtocolError(f"the answer holds more than {maximum:,} fields: {OWN_LIMIT}")
+            raise AnswerTooLargeError(f"the answer holds more than {maximum:,} fields")
     return fields
 
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from perfkit.errors import ProtocolError
+from perfkit.errors import AnswerTooLargeError, ProtocolError
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.protocol.rest_json import decode_error_member, load_document
 from perfkit.protocol.tensor import tensor_to_json
@@ -67,13 +67,13 @@ class EventSplitter:
         return any(part.strip() for part in self._parts)
 
     def append(self, piece: bytes) -> None:
-        """Takes the next bytes; raises ProtocolError for an event beyond the maximum."""
+        """Takes the next bytes; raises AnswerTooLargeError for an event beyond the maximum."""
         tail = b"".join(self._parts[-3:])[-3:]
         if not _END_OF_EVENT.search(tail + piece):  # so that a long event is not joined again and again
             self._parts.append(piece)
             self._size += len(piece)
             if self._size > self._max_bytes:
-                raise ProtocolError(f"an event of the stream is longer than {self._max_bytes:,} B")
+                raise AnswerTooLargeError(f"an event of the stream is longer than {self._max_bytes:,} B")
             return
         *events, rest = _END_OF_EVENT.split(b"".join((*self._parts, piece)))
         self._parts, self._size = [rest], len(rest)

@@ -21,6 +21,10 @@ if TYPE_CHECKING:  # the classes of what a message carries are imported when it 
     from perfkit.telemetry.series import SamplerReport, Series
 
 
+ModelVersion: TypeAlias = tuple[str, str]
+"""A model's name, and its version or, for all versions, an empty text."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class MetricsPageConfig:
     """A page of Prometheus metrics to sample."""
@@ -38,6 +42,8 @@ class MetricsPageConfig:
     """Texts that names and labels must not show: a server may repeat what it was sent."""
     version: str = ""
     """The times of other versions of the model are left out; empty for none."""
+    mixed: tuple[ModelVersion, ...] = ()
+    """In place of both, the models of a mix's workloads, whose times are told apart by the labels of the page."""
     stages: "Mapping[Stage, str]" = dataclasses.field(default_factory=dict)
     """The metrics that the scenario names for stages of the server."""
 

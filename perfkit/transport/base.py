@@ -82,6 +82,8 @@ class Reply:
     """That of the sequence whose step this was; 0 for a request of none."""
     replica: int = 0
     """The position of the address in `ConnectionCounts.by_address`; only where that is not empty."""
+    is_own_limit: bool = False
+    """Whether the request failed only because perfkit refuses an answer of this size."""
 
 
 class ConnectTimes:
@@ -358,6 +360,9 @@ class StreamedAnswer:
         payload = self if self.responses_ns else None
         return Reply(Outcome.OK, started_ns, max(finished_ns, started_ns), payload, responses_ns=self.responses_ns)
 
-    def failed(self, outcome: Outcome, started_ns: int, ended_ns: int, error: str, status: str | int = "") -> Reply:
+    def failed(
+        self, outcome: Outcome, started_ns: int, ended_ns: int, error: str, status: str | int = "", *, is_own_limit: bool = False
+    ) -> Reply:
         """The reply to a request that failed after these responses."""
-        return Reply(outcome, started_ns, max(ended_ns, started_ns), None, error, status, responses_ns=self.responses_ns)
+        finished_ns, responses_ns = max(ended_ns, started_ns), self.responses_ns
+        return Reply(outcome, started_ns, finished_ns, None, error, status, responses_ns=responses_ns, is_own_limit=is_own_limit)

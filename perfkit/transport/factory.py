@@ -43,6 +43,7 @@ def _make_single(address: Address, options: TransportOptions, clock: Clock, api:
 
             return WireGrpcTransport(address, options, clock.now_ns, api)
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # perfkit reports grpcio's errors itself
+        os.environ.setdefault("GRPC_DNS_RESOLVER", "native")  # its own knows one address of a name in /etc/hosts
         from perfkit.transport.grpc.reference import ReferenceGrpcTransport
 
         return ReferenceGrpcTransport(address, options, clock.now_ns)

@@ -5,13 +5,10 @@ part of an answer. The outcome of a request whose answer exceeds a limit is `bro
 """
 
 import dataclasses
-import re
 from typing import Literal, TypeAlias
 
-from perfkit.errors import ProtocolError
+from perfkit.errors import AnswerTooLargeError
 from perfkit.protocol.compression import BodyTooLargeError, decompress
-from perfkit.protocol.decoded_size import OWN_LIMIT
-from perfkit.transport.base import Outcome
 
 MAX_HEAD_BYTES = 1 << 16
 """The largest head of an HTTP/1.1 answer, interim answers (1xx) included; Node.js has 16 KiB, curl 300 KiB."""
@@ -22,6 +19,8 @@ MAX_DESCRIPTION_BYTES = 1 << 22
 """The largest metadata or configuration."""
 BYTES_PER_CHUNK = 64
 """What each received piece of an answer counts besides its bytes: about the memory that Python takes for it."""
+OWN_LIMIT = "target.max_answer sets this limit, and the server's answers need more: raise it"
+"""The end of a message about an answer that perfkit itself refuses because of its size."""
 SWITCHED_PROTOCOLS = "the server switched protocols (HTTP 101), which no request asks for"
 
 
@@ -30,43 +29,28 @@ class AnswerLimit:
     """The length from which an answer's body or message is refused, at least `MIN_LIMIT_BYTES`; also for the decompressed one."""
 
     max_bytes: int
-    is_fixed: bool = False
-    """Whether no key of the scenario sets it."""
 
     def too_long(self, what: str = "the answer") -> str:
         """The error message for an answer that is too long, or for the part of it that `what` names."""
-        return f"{what} is longer than {self.max_bytes:,} B{self._hint()}"
+        return f"{what} is longer than {self.max_bytes:,} B"
 
     def announced_too_long(self, announced_bytes: int) -> str:
         """The error message for an answer that announces a length beyond the limit."""
-        return f"the answer announces {announced_bytes:,} B, more than {self.max_bytes:,} B{self._hint()}"
-
-    def _hint(self) -> str:
-        return "" if self.is_fixed else f": {OWN_LIMIT}"
-
-
-_OWN_REFUSAL = re.compile(
-    rf"(?:the answer is broken: )?(?:the|an) [a-z ]+ (?:announces|holds|is longer than)[\w ,]+: {re.escape(OWN_LIMIT)}"
-)
-
-
-def is_own_limit(outcome: Outcome, error: str) -> bool:
-    """Whether a request failed only because perfkit refused the size of its answer. The whole error decides, since a server may quote its end."""
-    return outcome is not Outcome.REJECTED and _OWN_REFUSAL.fullmatch(error) is not None
+        return f"the answer announces {announced_bytes:,} B, more than {self.max_bytes:,} B"
 
 
 def inflate(body: bytes, encoding: str, limit_bytes: int) -> bytes:
-    """An answer, decompressed to at most the limit that `target.max_answer` sets; raises ProtocolError."""
+    """An answer, decompressed to at most the limit that `target.max_answer` sets; raises ProtocolError, beyond it AnswerTooLargeError."""
     try:
         return decompress(body, encoding, limit_bytes)
     except BodyTooLargeError:
-        raise ProtocolError(AnswerLimit(limit_bytes).too_long("the decompressed answer")) from None
+        raise AnswerTooLargeError(AnswerLimit(limit_bytes).too_long("the decompressed answer")) from None
 
 
 FIRST_ANSWER_LIMIT = AnswerLimit(1 << 28)
 """Of the answer to the probe request, and the largest one without `target.max_answer`."""
-STATISTICS_LIMIT = AnswerLimit(1 << 20, is_fixed=True)
-METRICS_LIMIT = AnswerLimit(1 << 24, is_fixed=True)
+STATISTICS_LIMIT = AnswerLimit(1 << 20)
+METRICS_LIMIT = AnswerLimit(1 << 24)
 _ANSWERS_BYTES = 1 << 30
 
 

@@ -4,7 +4,7 @@ import math
 import random
 from collections.abc import Callable
 
-from perfkit.errors import ProtocolError
+from perfkit.errors import AnswerTooLargeError, ProtocolError
 from perfkit.protocol.message import InferResponse
 from perfkit.target_client import Client
 from perfkit.trace.recorded import Indices
@@ -100,6 +100,7 @@ class AnswerCheck:
             fault = fault_of(response)
         except ProtocolError as error:
             fault = f"is broken: {error}"
+            reply.is_own_limit = isinstance(error, AnswerTooLargeError)
         if not fault:
             return response
         reply.outcome, reply.error = Outcome.INVALID_OUTPUT, f"the answer {fault}"

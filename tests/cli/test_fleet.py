@@ -1,5 +1,6 @@
 """Loads sent by fleets: machines that join a run, here processes on this one. On Dask: `test_fleet_on_dask`."""
 
+import collections
 import re
 import signal
 import socket
@@ -12,6 +13,7 @@ from perfkit.result.file import read_result
 from perfkit.result.interval_log import check_log
 from tests.children import listening
 from tests.conditions import until_ended, wait_until
+from tests.json_server import serving, v2_handler
 
 SECRET = "a-token-of-the-tests-1b7f"  # noqa: S105
 TOKEN = {"PERFKIT_FLEET_TOKEN": SECRET}
@@ -47,10 +49,10 @@ class JoinedMachines:
 
 @pytest.fixture
 def start_fleet(perfkit, write_quick_scenario):
-    """Starts a run and its two machines; the sections of its scenario may be given."""
+    """Starts a run and its two machines; the scenario, or sections of a quick one, may be given."""
 
-    def start(**sections):
-        run = perfkit.start("run", write_quick_scenario(fleet=FLEET, **sections), environ=TOKEN)
+    def start(scenario=None, **sections):
+        run = perfkit.start("run", scenario or write_quick_scenario(fleet=FLEET, **sections), environ=TOKEN)
         run.wait_for_line("waiting for 2 machines")
         (url,) = re.findall(r"tcp://127\.0\.0\.1:\d+", run.seen[-1])
         return run, JoinedMachines(perfkit, url)
@@ -79,6 +81,43 @@ def test_the_parts_of_all_machines_add_up_to_the_load(start_fleet):
     assert abs(first["clock_offset_ns"]) <= first["clock_bound_ns"]
     assert [one["name"] for one in finished.result["environment"]["fleet"]] == [m["name"] for m in point["machines"]]
     assert SECRET not in finished.stderr
+
+
+def test_the_workers_of_all_machines_send_a_renewed_secret(start_fleet, write_scenario, tmp_path):
+    ports = collections.defaultdict[str, set[int]](set)
+    """Of the clients that sent a token."""
+
+    class Handler(v2_handler(lambda _: None)):  # type: ignore[misc]  # made for this test
+        def do_POST(self):
+            ports[self.headers["authorization"]].add(self.client_address[1])
+            super().do_POST()
+
+    (tmp_path / "token").write_text("planted-1")
+    token = {"headers": {"authorization": "Bearer ${TOKEN}"}, "secrets": {"TOKEN": {"file": "token", "every": "10ms"}}}
+    with serving(Handler) as port:
+        scenario = write_scenario(
+            fleet=FLEET,
+            telemetry=False,
+            target={"url": f"http://127.0.0.1:{port}", "model": "m", **token},
+            load={"closed": {"concurrency": 2, "think_time": "1ms"}},
+            measure={"warmup": "0s", "duration": "1h", "repetitions": 1},
+        )
+        run, machines = start_fleet(scenario)
+
+        def senders(token):
+            own = {
+                name: [one.laddr.port for process in machines.workers(name) for one in process.net_connections()] for name in machines.names
+            }
+            return {name for name, of_machine in own.items() if ports[f"Bearer {token}"].intersection(of_machine)}
+
+        wait_until(lambda: senders("planted-1") == set(machines.names))
+        (tmp_path / "next").write_text("planted-2")
+        (tmp_path / "next").replace(tmp_path / "token")
+        wait_until(lambda: senders("planted-2") == set(machines.names))
+        run.signal(signal.SIGINT)
+        finished = run.finish()
+    assert finished.code == 130, finished.stderr
+    assert not [file for file in finished.folder.rglob("*") if file.is_file() and b"planted" in file.read_bytes()]
 
 
 def test_a_lost_machine_is_named_and_the_others_carry_the_load_of_the_next_point(start_fleet):

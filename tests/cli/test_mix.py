@@ -121,3 +121,13 @@ def test_the_bundled_server_serves_all_models_of_a_mix_and_errors_name_the_workl
     gated = perfkit.run("gate", path, "--baseline", "http://127.0.0.1:1", "--candidate", "http://127.0.0.1:1")
     assert gated.code == 2
     assert "mix" in gated.stderr
+
+
+def test_each_workload_has_the_times_of_its_model_by_the_servers_page_of_metrics(measure, server):
+    page = {"target": {"metrics_url": server.metrics}, "metrics": {"interval": "20ms"}}
+    _, result = measure(mix(server, alone=True, **page))
+    whole, *workloads = result.summary
+    assert whole.server is None or whole.server.times == ()
+    for point in workloads:
+        totals = [time for time in point.server.times if time.stage == "total"]
+        assert [0 < time.count <= point.requests.sent for time in totals] == [True]

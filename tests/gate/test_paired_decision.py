@@ -43,6 +43,23 @@ def test_a_gross_regression_is_told_once_both_orders_have_occurred():
     assert decided([*one_order[:3], other]) is None
 
 
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "decided_at"),
+    [
+        (0, 2, [5, 6, 7, 8, 9, 10, 11, 12]),
+        (0, 3, [6, 7, 8, 9, 10, 11, 12]),
+        (0, 12, [12]),  # exact whatever other processes do, since the order is random
+        (12, 0, [5, 6, 7, 8, 9, 10, 11, 12]),
+        (12, 12, [5, 6, 7, 8, 9, 10, 11, 12]),
+    ],
+)
+def test_an_early_look_counts_unless_others_disturbed_the_candidate_alone_in_most_pairs(baseline, candidate, decided_at):
+    pairs = make_pairs(12, 1.2)
+    pairs = [*disturbed(pairs[:baseline], 0.1, ["baseline"]), *pairs[baseline:]]
+    pairs = [*disturbed(pairs[:candidate], 0.1, ["candidate"]), *pairs[candidate:]]
+    assert [count for count in range(1, 13) if decided(pairs[:count]) is not None] == decided_at
+
+
 def test_the_interval_beside_an_early_verdict_says_the_same():
     decision = decided(make_pairs(5, 1.2))
     throughput = next(one for one in decision.comparisons if one.metric == "throughput")

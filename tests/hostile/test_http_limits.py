@@ -22,9 +22,9 @@ REASONS = {
     "a header's value": "the answer's head is longer than 65,536 B",
     "headers": "the answer's head is longer than 65,536 B",
     "interim answers": "the answer's head is longer than 65,536 B",
-    "an announced body": "the answer announces 7,000,000,000 B, more than 1,048,576 B: target.max_answer sets this limit",
+    "an announced body": "the answer announces 7,000,000,000 B, more than 1,048,576 B",
 }
-TOO_LONG = "the answer is longer than 1,048,576 B: target.max_answer sets this limit"
+TOO_LONG = "the answer is longer than 1,048,576 B"
 
 
 async def reply_from(handler, engine, request, limit=LIMIT, timeout_ns=10 * S):

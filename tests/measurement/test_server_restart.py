@@ -19,6 +19,7 @@ from perfkit.scenario.model import Scenario
 from perfkit.target.address import Address
 from perfkit.telemetry.client import TelemetryClient
 from perfkit.telemetry.messages import StatisticsConfig, WindowReport
+from perfkit.telemetry.prometheus.server_times import PageReport, ServerTime, TimeCounts
 from perfkit.telemetry.series import SamplerReport
 from perfkit.telemetry.server.sampler import ServerStatisticsSampler
 from perfkit.telemetry.server.statistics import ServerStatisticsReader
@@ -59,7 +60,7 @@ class Client(TelemetryClient):
         return WindowReport(self.reports, ())
 
 
-def observed_with(client, connections=None, after=6, **options):
+def observed_with(client, connections=None, after=6, models=(("m", ""),), **options):
     """What is observed of a load with one request, before which the server had counted 5."""
     clock = SettableClock()
     clock.ns = 2 * S
@@ -74,7 +75,7 @@ def observed_with(client, connections=None, after=6, **options):
     recorded = PointRecording((WorkloadRecording(recording, connections or ConnectionCounts()),), 2 * S, Ending(), BusyShares())
 
     async def go():
-        telemetry = PointTelemetry(1, [(ServerStatisticsReader(read, clock), (0,))], client, clock, **options)
+        telemetry = PointTelemetry(1, [(ServerStatisticsReader(read, clock), (0,))], models, client, clock, **options)
         await telemetry.begin()
         return await telemetry.finish(recorded, cut(recording, 2 * S, is_open=False))
 
@@ -92,6 +93,26 @@ def test_a_restart_that_only_the_server_s_page_of_metrics_shows_leaves_no_server
     client = Client((), (MeasurementWarning("metrics_reset", "It restarted."),))
     assert observed_with(client, has_own_page=True).resources.server is None
     assert observed_with(client).resources.server is not None, "the page of another process, such as an exporter"
+
+
+@pytest.mark.parametrize(
+    ("models", "apart"),
+    [
+        ([("a", ""), ("b", "")], [0, 1]),
+        ([("a", ""), ("a", "")], []),
+        ([("a", "1"), ("a", "2"), ("b", "")], [0, 1, 2]),
+        ([("a", "1"), ("a", ""), ("b", "")], [2]),
+        ([("a", "1"), ("a", "1"), ("a", "2")], [2]),
+    ],
+)
+def test_a_workload_of_a_mix_has_the_times_of_its_model_if_no_other_workload_shares_it(models, apart):
+    times = {model: (ServerTime("total", "x", TimeCounts(place + 1.0, 1.0)),) for place, model in enumerate(dict.fromkeys(models))}
+    client = Client(())
+    client.reports["metrics 1"] = SamplerReport(PageReport(times=times))
+    observed = observed_with(client, models=models, is_mix=True)
+    assert observed.resources.server_times == ()
+    found = [observed.of_workload(place).resources.server_times for place in range(len(models))]
+    assert found == [times[model] if place in apart else () for place, model in enumerate(models)]
 
 
 def test_a_request_that_was_sent_again_may_have_been_answered_twice():

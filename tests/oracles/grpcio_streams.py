@@ -12,7 +12,7 @@ from perfkit.errors import ProtocolError
 from perfkit.protocol import protobuf
 from perfkit.transport.base import Outcome, Prepared, Reply, StreamedAnswer
 from perfkit.transport.grpc.calls import refusal
-from perfkit.transport.grpc.reference import ReferenceChannel, ReferenceGrpcTransport
+from perfkit.transport.grpc.reference import ReferenceChannel, ReferenceGrpcTransport, is_own_limit
 from perfkit.transport.grpc.streaming_connection import ERROR_MESSAGE_STATUS
 from perfkit.transport.options import StreamOptions
 from perfkit.units import format_duration_ns
@@ -140,10 +140,11 @@ class MessageStreamOracle(ReferenceGrpcTransport):
         started_ns, answer = request.started_ns, request.answer
         if failure is None:
             return answer.complete(started_ns, ended_ns, ERROR_MESSAGE_STATUS)
+        is_ours = isinstance(failure, grpc.aio.AioRpcError) and is_own_limit(failure)
         if isinstance(failure, grpc.aio.AioRpcError):
-            failure = self._failure(failure, ended_ns - started_ns)
+            failure = (Outcome.BROKEN, "too long", "") if is_ours else self._failure(failure, ended_ns - started_ns)
         outcome, error, status = failure
-        return answer.failed(outcome, started_ns, ended_ns, error, status)
+        return answer.failed(outcome, started_ns, ended_ns, error, status, is_own_limit=is_ours)
 
     def _take(self, stream: _Stream, message: bytes, at_ns: int):
         """Takes a message of a stream, and ends its request if no more follow; raises ProtocolError."""

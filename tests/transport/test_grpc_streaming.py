@@ -13,7 +13,7 @@ from perfkit.errors import ProtocolError
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.transport.base import Outcome
-from perfkit.transport.options import AnswerLimit, StreamOptions, TransportOptions, is_own_limit
+from perfkit.transport.options import AnswerLimit, StreamOptions, TransportOptions
 from tests.transport import grpc_servers
 from tests.transport.clients import make_open_client
 
@@ -442,4 +442,4 @@ def test_an_answer_beyond_the_limit_breaks_the_request(engine, sharing):
                 await transport.aclose()
 
     reply = asyncio.run(main())
-    assert (reply.outcome, is_own_limit(reply.outcome, reply.error)) == (Outcome.BROKEN, True)
+    assert (reply.outcome, reply.is_own_limit) == (Outcome.BROKEN, True)

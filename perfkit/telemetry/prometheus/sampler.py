@@ -47,7 +47,9 @@ class MetricsSampler(Sampler[PageReport]):
         self._metrics: dict[tuple[str, tuple[tuple[str, str], ...]], _Metric] = {}
         self._gpus: dict[str, PageGpu] = {}
         self._start_time = SeriesBuffer(_START_TIME, "s")
-        self._times = ServerTimesReader(sources_for(config.stages), config.model, config.version, config.interval_ns)
+        models, sources = config.mixed or ((config.model, config.version),), sources_for(config.stages)
+        self._models = {name for name, _ in models}
+        self._times = {one: ServerTimesReader(sources, one, config.interval_ns, is_mix=bool(config.mixed)) for one in models}
 
     @override
     def sample(self) -> int:
@@ -74,9 +76,9 @@ class MetricsSampler(Sampler[PageReport]):
                     message = f"The counter {part.name} fell within the window: its server restarted."
                     warnings.append(MeasurementWarning("metrics_reset", message))
             metric.buffer.forget_before(start_ns)
-        times = self._times.window(start_ns, end_ns)
+        times = {model: found for model, reader in self._times.items() if (found := reader.window(start_ns, end_ns))}
         if len(set(self._start_time.around(start_ns, end_ns).values)) > 1:
-            times = ()
+            times = {}
             warnings.append(MeasurementWarning("metrics_reset", f"{_START_TIME} changed within the window: the server restarted."))
         self._start_time.forget_before(start_ns)
         gpus = [gpu_figures for gpu in self._gpus.values() if (gpu_figures := gpu.figures(start_ns, end_ns))]
@@ -108,7 +110,8 @@ class MetricsSampler(Sampler[PageReport]):
         if page.invalid_lines:
             lines = "1 line" if page.invalid_lines == 1 else f"{page.invalid_lines} lines"
             self.note_once("invalid", f"{lines} of the metrics at {self._config.url} could not be parsed, and are ignored.")
-        self._times.add(now_ns, page.samples)
+        for reader in self._times.values():
+            reader.add(now_ns, page.samples)
         for sample in page.samples:
             if not math.isfinite(sample.value):  # exporters write NaN for unknown values
                 continue
@@ -139,7 +142,7 @@ class MetricsSampler(Sampler[PageReport]):
             return False
         if any(fnmatch.fnmatchcase(sample.name, name) for name in self._config.names):
             return True
-        return sample.name.startswith(_KNOWN_PREFIXES) and sample.labels.get("model", self._config.model) == self._config.model
+        return sample.name.startswith(_KNOWN_PREFIXES) and ("model" not in sample.labels or sample.labels["model"] in self._models)
 
     def _add_sample(self, now_ns: int, sample: Sample) -> None:
         key = (sample.name, tuple(sorted(sample.labels.items())))

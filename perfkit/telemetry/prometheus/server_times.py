@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from perfkit.figures.resources import GpuFigures, MetricFigures, ServerTimeFigures, Stage
 from perfkit.stats.percentiles import is_withheld
+from perfkit.telemetry.messages import ModelVersion
 from perfkit.units import NS_PER_S
 
 if TYPE_CHECKING:  # Prometheus' library is for the sampler process alone
@@ -182,17 +183,20 @@ class PageReport:
 
     gpus: tuple[GpuFigures, ...] = ()
     metrics: tuple[MetricFigures, ...] = ()
-    times: tuple[ServerTime, ...] = ()
+    times: Mapping[ModelVersion, tuple[ServerTime, ...]] = dataclasses.field(default_factory=dict)
+    """By model."""
 
 
 class ServerTimesReader:
     """Keeps the readings of a page, and gives the times of a window, which are exact counts between two readings.
 
+    `is_mix` says that the server has other models, too, whose times may be in metrics that name no model: these are left out.
+
     The first is the first reading in the window's first half, or else the last one before it; the last is the first one after the window's end.
     """
 
-    def __init__(self, sources: Sequence[TimeSource], model: str, version: str, interval_ns: int) -> None:
-        self._sources, self._model, self._version, self._interval_ns = sources, model, version, interval_ns
+    def __init__(self, sources: Sequence[TimeSource], model: ModelVersion, interval_ns: int, *, is_mix: bool = False) -> None:
+        self._sources, (self._model, self._version), self._interval_ns, self._is_mix = sources, model, interval_ns, is_mix
         self._readings: list[tuple[int, dict[int, TimeCounts]]] = []
         """The instants of readings, and what each source had counted, by its place in `sources`."""
         self._parts: dict[str, list[tuple[int, str]]] = {}
@@ -239,8 +243,10 @@ class ServerTimesReader:
         labels = sample.labels
         if any(labels.get(name) != value for name, value in source.labels.items()):
             return False
-        is_of_model = all(labels.get(name, self._model) == self._model for name in source.model_labels)
-        return is_of_model and (not self._version or labels.get("version", self._version) == self._version)
+        named = {labels[name] for name in source.model_labels if name in labels}
+        return (named == {self._model} or not (named or self._is_mix)) and (
+            not self._version or labels.get("version", self._version) == self._version
+        )
 
 
 def _counts(samples: "Iterable[tuple[str, Sample]]", unit_ns: int) -> TimeCounts:

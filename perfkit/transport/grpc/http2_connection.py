@@ -12,7 +12,7 @@ from perfkit.protocol.http2 import HeaderBlockReader, Http2Error, LimitError
 from perfkit.protocol.tensor import Buffer
 from perfkit.transport.connect import CERTIFICATE_HINT
 from perfkit.transport.grpc.messages import OWN_DEADLINE_SHARE, AnswerHeaders, parse_headers
-from perfkit.transport.grpc.session import ClientSession, S, SessionListener
+from perfkit.transport.grpc.session import ClientSession, OwnLimitError, S, SessionListener
 from perfkit.transport.options import AnswerLimit
 from perfkit.transport.pool import ConnectionPool, PooledConnection
 from perfkit.units import format_duration_ns
@@ -179,7 +179,8 @@ class Http2Connection(PooledConnection, SessionListener[S, AnswerHeaders]):
         if not self._ready.done():
             spoken = "HTTP/1.1, not gRPC" if data.startswith(b"HTTP/1") else "a protocol other than HTTP/2"
             self._ready.set_exception(ConnectionError(f"the port speaks {spoken}"))
-        self._end_all(str(error) if isinstance(error, LimitError) else f"the server violated HTTP/2: {error}")
+        text = str(error) if isinstance(error, LimitError) else f"the server violated HTTP/2: {error}"
+        self._end_all(text, is_own_limit=isinstance(error, OwnLimitError))
         self._pool.retire(self)
         if self._wire is not None:
             self._wire.write(http2.goaway(error.code))
@@ -221,7 +222,7 @@ class Http2Connection(PooledConnection, SessionListener[S, AnswerHeaders]):
         return not self._session.streams
 
     @abc.abstractmethod
-    def _end_all(self, error: str) -> None:
+    def _end_all(self, error: str, *, is_own_limit: bool = False) -> None:
         """Ends all requests as broken; no more are taken."""
 
     @abc.abstractmethod

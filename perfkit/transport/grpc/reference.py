@@ -191,6 +191,9 @@ class ReferenceGrpcTransport(TaskSender, GrpcTransport):
             return Reply(Outcome.UNFINISHED, started_ns, self._now_ns())
         except grpc.aio.AioRpcError as error:
             finished_ns = self._now_ns()
+            if is_own_limit(error):
+                text = AnswerLimit(self._max_answer_bytes).too_long()
+                return Reply(Outcome.BROKEN, started_ns, finished_ns, None, text, is_own_limit=True)
             outcome, text, status = self._failure(error, finished_ns - started_ns)
             return Reply(outcome, started_ns, finished_ns, None, text, status)
         finally:
@@ -200,8 +203,6 @@ class ReferenceGrpcTransport(TaskSender, GrpcTransport):
 
     def _failure(self, error: grpc.aio.AioRpcError, age_ns: int) -> tuple[Outcome, str, str]:
         """The outcome, message and status of a request that failed at this age."""
-        if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and _OWN_LIMIT in (error.details() or "").lower():
-            return Outcome.BROKEN, AnswerLimit(self._max_answer_bytes).too_long(), ""
         outcome = _outcome(error, is_deadline_ours=age_ns >= OWN_DEADLINE_SHARE * self._timeout_s * 1e9)
         return outcome, _describe(error), error.code().name if outcome is Outcome.REJECTED else ""
 
@@ -221,6 +222,11 @@ class ReferenceGrpcTransport(TaskSender, GrpcTransport):
         if not self._channels:
             await self.open(1)
         return await self._call(self.prepare(call), None)
+
+
+def is_own_limit(error: grpc.aio.AioRpcError) -> bool:
+    """Whether grpcio refused the answer because of its size."""
+    return error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and _OWN_LIMIT in (error.details() or "").lower()
 
 
 def _metadata(address: Address) -> tuple[tuple[str, str | bytes], ...]:

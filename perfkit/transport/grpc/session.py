@@ -4,6 +4,7 @@ import abc
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
+from perfkit.errors import AnswerTooLargeError
 from perfkit.protocol import http2
 from perfkit.protocol.http2 import HeaderBlockReader, Http2Error, LimitError
 from perfkit.protocol.http2_session import Http2Session, Writer
@@ -33,6 +34,10 @@ _MAX_HEADERS_BYTES = 2 * http2.LARGEST_HEADERS_BYTES
 _CHECKED_BYTES = 1 << 20
 # a chunk so short takes far more memory than its bytes, so that their number is limited, too
 _TINY_BYTES = 16
+
+
+class OwnLimitError(AnswerTooLargeError, LimitError):
+    """An answer that perfkit refuses because of its size, which ends its connection."""
 
 
 class Stream(Generic[H]):
@@ -239,11 +244,11 @@ class ClientSession(Http2Session, Generic[S, H]):
         limit, checked_bytes = self._listener.answer_limit, self._checked_bytes.get(stream.id, 0)
         if not checked_bytes:
             if (announced := announced_bytes(stream.chunks)) > limit.max_bytes:
-                raise LimitError(limit.announced_too_long(announced))
+                raise OwnLimitError(limit.announced_too_long(announced))
             self._checked_bytes = {known: size for known, size in self._checked_bytes.items() if known in self.streams}
         checked_bytes += stream.received_bytes
         if checked_bytes + BYTES_PER_CHUNK * len(stream.chunks) > limit.max_bytes + _CHECKED_BYTES:
-            raise LimitError(limit.too_long())
+            raise OwnLimitError(limit.too_long())
         self._checked_bytes[stream.id] = checked_bytes
         if limit.max_bytes > _HALF_WINDOW_BYTES:
             self._write(http2.number_frame(http2.WINDOW_UPDATE, stream.id, stream.received_bytes))

@@ -6,14 +6,13 @@ A response is timed when its last bytes are received. Requests of a stream are t
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from perfkit.errors import ProtocolError
+from perfkit.errors import AnswerTooLargeError, ProtocolError
 from perfkit.protocol import http2
 from perfkit.protocol.grpc_call import PREFIX_BYTES
-from perfkit.protocol.http2 import LimitError
 from perfkit.transport.base import Outcome, Reply, ReplyReceiver, StreamedAnswer, StreamedMessages
 from perfkit.transport.grpc.http2_connection import Http2Connection
 from perfkit.transport.grpc.messages import AnswerHeaders, classify
-from perfkit.transport.grpc.session import Stream
+from perfkit.transport.grpc.session import OwnLimitError, Stream
 from perfkit.transport.options import AnswerLimit, StreamOptions, inflate
 from perfkit.transport.pool import ConnectionPool
 
@@ -28,7 +27,7 @@ _UNMARKED = (
 class MessageSplitter:
     """Takes the data of a stream in chunks and calls `on_message` with each message, and whether it is compressed.
 
-    It stands in for a stream's list of chunks. `append` raises LimitError for a message beyond the limit.
+    It stands in for a stream's list of chunks. `append` raises OwnLimitError for a message beyond the limit.
     """
 
     def __init__(self, limit: AnswerLimit, on_message: Callable[[bytes, bool], None]) -> None:
@@ -53,7 +52,7 @@ class MessageSplitter:
         while end - position >= PREFIX_BYTES:
             length = int.from_bytes(chunk[position + 1 : position + PREFIX_BYTES])
             if length > self._limit.max_bytes:
-                raise LimitError(self._limit.announced_too_long(length))
+                raise OwnLimitError(self._limit.announced_too_long(length))
             stop = position + PREFIX_BYTES + length
             if stop > end:
                 needed = stop - position
@@ -211,7 +210,7 @@ class StreamingConnection(Http2Connection[RequestStream]):
                 message = inflate(message, encoding or "gzip", self.answer_limit.max_bytes)
             response = self._messages.read(message, self.answer_limit.max_bytes)
         except ProtocolError as error:
-            self._cancel_broken(stream, str(error))
+            self._cancel_broken(stream, str(error), is_own_limit=isinstance(error, AnswerTooLargeError))
             return
         is_single = self._options.requests_per_stream == 1
         stream.is_unmarked |= not is_single and response.is_response and response.is_final is None
@@ -236,12 +235,12 @@ class StreamingConnection(Http2Connection[RequestStream]):
             self._session.cancel(stream)
         self._end(found, found.answer.complete(found.started_ns, self._received_ns, ERROR_MESSAGE_STATUS))
 
-    def _cancel_broken(self, stream: RequestStream, error: str) -> None:
+    def _cancel_broken(self, stream: RequestStream, error: str, *, is_own_limit: bool = False) -> None:
         """Ends a stream whose messages cannot be taken."""
         self._session.cancel(stream)
         self._forget(stream)
         for request in self._taken(stream):
-            self._fail_request(request, Outcome.BROKEN, error)
+            self._fail_request(request, Outcome.BROKEN, error, is_own_limit=is_own_limit)
 
     def _taken(self, stream: RequestStream) -> list[StreamedRequest]:
         """The requests of a stream that has ended, which it has no more."""
@@ -256,17 +255,20 @@ class StreamingConnection(Http2Connection[RequestStream]):
         _resolve(request, reply)
         self._release()
 
-    def _fail_request(self, request: StreamedRequest, outcome: Outcome, error: str, status: str = "") -> None:
-        self._end(request, request.answer.failed(outcome, request.started_ns, self._now_ns(), error, status))
+    def _fail_request(
+        self, request: StreamedRequest, outcome: Outcome, error: str, status: str = "", *, is_own_limit: bool = False
+    ) -> None:
+        self._end(request, request.answer.failed(outcome, request.started_ns, self._now_ns(), error, status, is_own_limit=is_own_limit))
 
-    def _end_all(self, error: str) -> None:
+    def _end_all(self, error: str, *, is_own_limit: bool = False) -> None:
         self.is_usable = False
         streams = tuple(self._session.streams.values())
         self._session.streams.clear()
         self._open_streams.clear()
         for stream in streams:
             for request in self._taken(stream):
-                _resolve(request, request.answer.failed(Outcome.BROKEN, request.started_ns, self._now_ns(), error))
+                now_ns = self._now_ns()
+                _resolve(request, request.answer.failed(Outcome.BROKEN, request.started_ns, now_ns, error, is_own_limit=is_own_limit))
 
     def _submitted_ns(self) -> list[int]:
         return [request.submitted_ns for stream in self._session.streams.values() for request in stream.requests.values()]

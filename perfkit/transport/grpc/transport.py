@@ -96,16 +96,16 @@ class GrpcConnection(Http2Connection[Call]):
         self._resolve(call, outcome, error, status)
         self._release()
 
-    def _resolve(self, call: Call, outcome: Outcome, error: str, status: str = "") -> None:
+    def _resolve(self, call: Call, outcome: Outcome, error: str, status: str = "", *, is_own_limit: bool = False) -> None:
         if not call.reply.done():
-            call.reply.set_result(Reply(outcome, call.started_ns, self._now_ns(), None, error, status))
+            call.reply.set_result(Reply(outcome, call.started_ns, self._now_ns(), None, error, status, is_own_limit=is_own_limit))
 
-    def _end_all(self, error: str) -> None:
+    def _end_all(self, error: str, *, is_own_limit: bool = False) -> None:
         self.is_usable = False
         calls = tuple(self._session.streams.values())
         self._session.streams.clear()
         for call in calls:
-            self._resolve(call, Outcome.BROKEN, error)
+            self._resolve(call, Outcome.BROKEN, error, is_own_limit=is_own_limit)
 
     def _submitted_ns(self) -> list[int]:
         return [call.submitted_ns for call in self._session.streams.values()]

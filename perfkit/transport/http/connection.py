@@ -243,7 +243,7 @@ class HttpConnection(PooledConnection):
             return
         limit = self._pool.answer_limit
         if self._has_head:
-            self._fail(Outcome.BROKEN, limit.too_long())
+            self._fail(Outcome.BROKEN, limit.too_long(), is_own_limit=True)
             return
         start = b"".join(chunks)[:MAX_HEAD_BYTES]
         head = _final_head(start)
@@ -252,7 +252,7 @@ class HttpConnection(PooledConnection):
         elif head is None:
             self._checkpoint_bytes = 2 * self._chunk_bytes
         elif (match := _CONTENT_LENGTH.search(head)) and int(match["bytes"]) > limit.max_bytes:
-            self._fail(Outcome.BROKEN, limit.announced_too_long(int(match["bytes"])))
+            self._fail(Outcome.BROKEN, limit.announced_too_long(int(match["bytes"])), is_own_limit=True)
         else:
             self._has_head, self._checkpoint_bytes = True, len(head) + limit.max_bytes
 
@@ -271,16 +271,16 @@ class HttpConnection(PooledConnection):
             return Reply(_OK, self._started_ns, self._received_ns, self._chunks)
         return Reply(_REJECTED, self._started_ns, self._received_ns, self._chunks, status=status)
 
-    def _fail(self, outcome: Outcome, error: str) -> None:
+    def _fail(self, outcome: Outcome, error: str, *, is_own_limit: bool = False) -> None:
         """Ends the request and closes the connection: HTTP/1.1 cannot cancel a request."""
         reply, self._reply = self._reply, None
         if reply is not None and not reply.done():
-            reply.set_result(self._failed(outcome, error))
+            reply.set_result(self._failed(outcome, error, is_own_limit=is_own_limit))
         self.close()
 
-    def _failed(self, outcome: Outcome, error: str) -> Reply:
+    def _failed(self, outcome: Outcome, error: str, *, is_own_limit: bool) -> Reply:
         """The reply to the request that fails now."""
-        return Reply(outcome, self._started_ns, self._now_ns(), None, error)
+        return Reply(outcome, self._started_ns, self._now_ns(), None, error, is_own_limit=is_own_limit)
 
     def _set_timer(self, delay_ns: int) -> None:
         # one timer per connection, set again only when it fires, so that a request needs none of its own

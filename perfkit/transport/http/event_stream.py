@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 
-from perfkit.errors import ProtocolError
+from perfkit.errors import AnswerTooLargeError, ProtocolError
 from perfkit.protocol.generate import EventSplitter
 from perfkit.transport.base import Outcome, Reply, ReplyReceiver, StreamedAnswer
 from perfkit.transport.http.connection import HttpConnection
@@ -37,8 +37,8 @@ class EventStreamConnection(HttpConnection):
             return
         try:
             self._events.append(body)
-        except ProtocolError:
-            self._fail(Outcome.BROKEN, self._pool.answer_limit.too_long("an event of the stream"))
+        except AnswerTooLargeError as error:
+            self._fail(Outcome.BROKEN, str(error), is_own_limit=True)
 
     def _begin(self) -> None:
         self._answer = StreamedAnswer()
@@ -65,8 +65,8 @@ class EventStreamConnection(HttpConnection):
             reply.error = COMPRESSED
         return reply
 
-    def _failed(self, outcome: Outcome, error: str) -> Reply:
-        return self._answer.failed(outcome, self._started_ns, self._now_ns(), error)
+    def _failed(self, outcome: Outcome, error: str, *, is_own_limit: bool) -> Reply:
+        return self._answer.failed(outcome, self._started_ns, self._now_ns(), error, is_own_limit=is_own_limit)
 
 
 def add_event(answer: StreamedAnswer, data: bytes, at_ns: int, read_error: Callable[[bytes], str]) -> None:

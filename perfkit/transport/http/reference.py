@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import aiohttp.abc
 
-from perfkit.errors import MeasurementError, ProtocolError, TargetError
+from perfkit.errors import AnswerTooLargeError, MeasurementError, ProtocolError, TargetError
 from perfkit.override import override
 from perfkit.target.address import Address
 from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply, TaskSender
@@ -122,6 +122,8 @@ class ReferenceHttpTransport(TaskSender, HttpTransport):
             if trace.is_connecting:
                 return self._reply(trace, Outcome.CONNECT_FAILED, error=str(unreachable(self.address, error)))
             return self._reply(trace, Outcome.TIMED_OUT, error="no complete answer within the time-out")
+        except AnswerTooLargeError as error:
+            return Reply(Outcome.BROKEN, trace.started_ns, self._now_ns(), None, str(error), is_own_limit=True)
         except (aiohttp.ClientError, OSError) as error:
             return self._reply(trace, Outcome.BROKEN, error=str(error) or type(error).__name__)
         if response.status == HTTPStatus.SWITCHING_PROTOCOLS:
@@ -154,14 +156,14 @@ class ReferenceHttpTransport(TaskSender, HttpTransport):
                 self._peak_in_use -= 1
 
     async def _read(self, response: aiohttp.ClientResponse, trace: RequestTrace) -> bytes:
-        """The body; raises aiohttp.ClientPayloadError if it is too long."""
+        """The body; raises AnswerTooLargeError."""
         if (response.content_length or 0) > self._answer_limit.max_bytes:
-            raise aiohttp.ClientPayloadError(self._answer_limit.announced_too_long(response.content_length or 0))
+            raise AnswerTooLargeError(self._answer_limit.announced_too_long(response.content_length or 0))
         body = bytearray()
         async for chunk in response.content.iter_any():
             body += chunk
             if len(body) > self._answer_limit.max_bytes:
-                raise aiohttp.ClientPayloadError(self._answer_limit.too_long())
+                raise AnswerTooLargeError(self._answer_limit.too_long())
         return bytes(body)
 
     def answer(self, reply: Reply) -> HttpResponse:

@@ -17,9 +17,9 @@ from perfkit.telemetry.prometheus.server_times import KNOWN_SOURCES, ServerTimes
 S, MS, US = 1_000_000_000, 1_000_000, 1_000
 
 
-def measured(*texts, named=(), model="m", version="", window=None, every_ns=S):
+def measured(*texts, named=(), model="m", version="", window=None, every_ns=S, is_mix=False):
     """The times between pages read a second apart; by default from the first to the last."""
-    reader = ServerTimesReader(sources_for(dict(named)), model, version, every_ns)
+    reader = ServerTimesReader(sources_for(dict(named)), (model, version), every_ns, is_mix=is_mix)
     for place, text in enumerate(texts):
         reader.add(place * every_ns, parse_page(text).samples)
     return reader.window(*(window or (0, (len(texts) - 1) * every_ns)))
@@ -167,6 +167,14 @@ def test_the_metrics_of_servers_are_known_by_their_names(page, means_ns):
     assert set(by_stage(measured("", other))) == {stage for stage in means_ns if "dynamo" in page and stage in ("queue", "preprocess")}
 
 
+def test_in_a_mix_a_model_has_the_times_that_name_it():
+    page = KSERVE + KSERVE.replace('"m"', '"other"').replace(" 4\n", " 9\n")
+    for model, count in (("m", 4), ("other", 9)):
+        assert {one.count for one in by_stage(measured("", page, model=model, is_mix=True)).values()} == {count}
+    assert "queue" in by_stage(measured("", DYNAMO))
+    assert set(by_stage(measured("", DYNAMO, is_mix=True))) == {"inference", "first_response", "total"}
+
+
 def test_no_two_known_metrics_share_their_samples():
     parts = [(part, *source.labels.items()) for source in KNOWN_SOURCES for part in source.parts if not source.count]
     assert len(parts) == len(set(parts))
@@ -214,7 +222,7 @@ def test_a_window_without_readings_at_its_ends_has_no_times():
 
 def test_of_a_long_window_the_times_are_exact_although_few_readings_are_kept():
     readings = 20_001
-    reader = ServerTimesReader(sources_for({}), "m", "", S)
+    reader = ServerTimesReader(sources_for({}), ("m", ""), S)
     for place in range(readings):
         reader.add(place * S, [Sample("request_predict_seconds_count", {}, 3.0 * place, "histogram")])
     assert len(reader._readings) < 2500
