@@ -19,7 +19,7 @@ from perfkit.gate.paired import Rule, rule_for
 from perfkit.gate.paired_decision import Decision, TrialError, decide_control, decide_pairs, generator_load, why_unmeasurable
 from perfkit.gate.pairs import ARMS, ArmName, ArmRun, ArmRunner, GateObserver, Pair, PairKind, Stage, arm_run, mean_length_s, run_pairs
 from perfkit.gate.sentences import DECIDED, changes_since, describe_resumption, resumption_notes
-from perfkit.gate.trial import run_specs, run_trial
+from perfkit.gate.trial import least_time, run_specs, run_trial
 from perfkit.gate.verdict import Comparison, GateFailure, Verdict
 from perfkit.history.accepted import NOTHING_ACCEPTED, AcceptedChanges
 from perfkit.measurement.control import Interruption
@@ -36,7 +36,7 @@ _MAY_DIFFER = {"model_config"}  # a candidate may change it; the requests and th
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GateRequest:
-    """What to compare and how; raises UsageError for metrics that none of its load points has."""
+    """What to compare and how; raises UsageError for metrics that none of its load points has, and for a time limit that cannot be kept."""
 
     loaded: LoadedScenario
     baseline: Arm
@@ -73,6 +73,10 @@ class GateRequest:
                 rule_for(self.metrics, self.pairs)
             except ValueError as error:
                 raise UsageError(f"--pairs: {error}") from None
+        if (
+            least := least_time(self.loaded.scenario, self.choice, self.inputs, starts_servers=self.baseline.command is not None)
+        ) is not None:
+            least.check()
 
     @property
     def arms(self) -> Mapping[ArmName, Arm]:
