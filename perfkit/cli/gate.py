@@ -16,6 +16,7 @@ from perfkit.cli.options import (
     add_resume,
     add_scenario_options,
     check_resume,
+    default_place,
     find_accepted_file,
     positive_duration_ns,
     read_accepted_changes,
@@ -59,7 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="decide after N pairs at the latest; default 20, more with many metrics, or what --time allows",
     )
-    parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="the gate's folder; default: reports/<name>-gate-<UTC time>")
+    parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help=f"the gate's folder; {default_place('<name>-gate')}")
     add_resume(parser, "pairs that an interrupted or killed gate")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="output on stdout: a table, or verdict.json")
     parser.add_argument("--quiet", action="store_true", help="print no progress on stderr")
@@ -95,7 +96,7 @@ def _gate(options: argparse.Namespace, progress: GateProgress) -> "tuple[Verdict
     from perfkit.gate.arm import parse_arm
     from perfkit.gate.folder import GateFolder, GateManifest, complete_verdict
     from perfkit.gate.paired_gate import GateRequest
-    from perfkit.result.output_folder import locked
+    from perfkit.result.output_folder import default_folder, locked
     from perfkit.scenario.file import read_scenario
 
     if options.same_build:
@@ -122,7 +123,7 @@ def _gate(options: argparse.Namespace, progress: GateProgress) -> "tuple[Verdict
         accepted=read_accepted_changes(accepted),
         ready_within_ns=options.ready_timeout,
     )
-    out = options.out or pathlib.Path("reports") / f"{loaded.scenario.name}-gate-{now:%Y%m%dT%H%M%SZ}"
+    out = options.out or default_folder(f"{loaded.scenario.name}-gate")
     manifest = GateManifest(
         inputs=request.inputs,
         seed=random.SystemRandom().randrange(2**31),

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from perfkit.cli.exit_code import ExitCode
-from perfkit.cli.options import whole_number
+from perfkit.cli.options import default_place, whole_number
 from perfkit.cli.output import note_unverified, reader_may_leave
 from perfkit.text import sentence as harmless_sentence
 
@@ -65,14 +65,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     _add_day_options(parser)
     add("--idle-power", metavar="POWER", help="idle power of all GPUs together, such as 60W, to report energy above idle")
     add("--seed", type=whole_number(0, 2**32 - 1), default=0, help="seed of the intervals' random numbers; default 0")
-    add("--out", type=pathlib.Path, metavar="DIR", help="the plan's folder; default: reports/plan-<UTC time>")
+    add("--out", type=pathlib.Path, metavar="DIR", help=f"the plan's folder; {default_place('plan')}")
     add("--format", choices=("text", "json"), default="text", help="output on stdout: the summary, or plan.json")
     add("--quiet", action="store_true", help="print no warnings on stderr")
     parser.set_defaults(execute=_execute)
 
 
 def _execute(options: argparse.Namespace) -> ExitCode:
-    from perfkit.clock import utc_now
     from perfkit.errors import UsageError
     from perfkit.plan.configuration import plan_capacity
     from perfkit.plan.evidence import gather_evidence, read_sources
@@ -144,8 +143,9 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         write_plan,
     )
     from perfkit.report.terminal import fill, print_status_line, terminal_width
+    from perfkit.result.output_folder import default_folder
 
-    folder = options.out or pathlib.Path("reports") / f"plan-{utc_now():%Y%m%dT%H%M%SZ}"
+    folder = options.out or default_folder("plan")
     check_plan_folder(folder)
     sources = read_sources(options.results)
     if not options.quiet:
