@@ -9,10 +9,12 @@ from perfkit.errors import MeasurementWarning
 from perfkit.report.first_requests import cold_start_sentence, idle_sentence
 from perfkit.report.load_points import workload_title
 from perfkit.report.mix import neighbour_sentences
-from perfkit.report.table import MISSING, Column, Table, format_error_rate
+from perfkit.report.table import Column, Table, format_error_rate
 from perfkit.report.warning_texts import warning_texts
+from perfkit.result.distribution import QUANTILES
 from perfkit.result.load import ClosedLoad, OpenLoad
 from perfkit.result.model import Point, Result
+from perfkit.stats.percentiles import minimum_samples
 from perfkit.stats.validity import COLD, INVALIDATING
 from perfkit.units import format_duration_ns, format_rate_per_s
 
@@ -195,8 +197,12 @@ def _figures(point: Point) -> str:
 
 
 def _times(point: Point) -> str:
-    values_ns = {name: getattr(point.times, name) if point.times.count else None for name in ("p50", "p99")}
-    told = ", ".join(f"{name} {MISSING if value_ns is None else format_duration_ns(value_ns)}" for name, value_ns in values_ns.items())
+    """The percentiles that the window tells, and for the first that it does not its requests and those that are needed; then what failed."""
+    values_ns = {name: getattr(point.times, name) for name in ("p50", "p99")} if point.times.count else {}
+    parts = [f"{name} {format_duration_ns(value_ns)}" for name, value_ns in values_ns.items() if value_ns is not None]
+    if untold := next((name for name, value_ns in values_ns.items() if value_ns is None), ""):
+        parts.append(f"too few requests for {untold} ({point.times.count:,} of {minimum_samples(QUANTILES[untold]):,})")
+    told = ", ".join(parts) or "no request succeeded"
     failed = point.failed_share
     bounds = "" if failed.low == failed.high else f" ({failed.low:.1%} to {failed.high:.1%}, by {point.checked:,} checked answers)"
     return f"{told}, {format_error_rate(failed.estimate)} of the requests failed{bounds}" if failed.estimate else told

@@ -1,7 +1,7 @@
-"""Progress of a run or a gate on stderr: a line per finished load point or pair, and on a terminal the point under way.
+"""Progress of a run or a gate on stderr: a line per finished repetition of a load point, or per pair, and on a terminal the point under way.
 
 This process prints nothing while a point is measured, because that would take time from the loop that sends requests. If stdout and
-stderr are a terminal, the sampler process draws the live view (`live_view`) and prints the lines of the run.
+stderr are a terminal, the sampler process draws the live view (`live_view`), with the load points that have ended, and prints the other lines.
 """
 
 import contextlib
@@ -72,6 +72,8 @@ class LiveReport(RunObserver):
 
     def point_finished(self, point: "Point") -> None:
         self._done += 1
+        if self._show_line is not None:  # the live view has a line for each load point
+            return
         self.note(f"[{self._done}/{self._total}] {self._case}{describe_point(point)}{'' if point.valid else ', NOT VALID'}")
 
     def screen_opened(self, show_line: Callable[[str], bool]) -> None:

@@ -1,10 +1,9 @@
-"""A run on the terminal: its summary with answer, load points or probes and server times, and what `perfkit explain` prints."""
+"""A run on the terminal: its summary with answer and load points or probes, and what `perfkit explain` prints."""
 
 import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
 
-from perfkit.figures.resources import STAGE_NAMES
 from perfkit.report.answer import answer, grouped_warnings
 from perfkit.report.breakdown import breakdown_sentences, breakdown_table
 from perfkit.report.explanation import explain
@@ -13,7 +12,6 @@ from perfkit.report.load_points import sequences_table, streams_table
 from perfkit.report.mix import neighbours_table
 from perfkit.report.run_tables import terminal_table
 from perfkit.report.search import probes_table
-from perfkit.report.server_tables import server_table
 from perfkit.report.table import Table
 from perfkit.report.terminal import fill, fitted_text, terminal_width
 from perfkit.result.model import Point, Result
@@ -30,7 +28,7 @@ def print_summary(result: Result) -> None:
 
 
 def summary_text(result: Result) -> str:
-    """The answer, then the load points or the probes of a search, and the server's times, as wide as the terminal."""
+    """The answer, then the load points or the probes of a search, as wide as the terminal."""
     width = terminal_width()
     lines = ["", *(fill(sentence(one), width) for one in answer(result)), ""]
     first = ("protocol",) if len({point.protocol for point in result.summary}) == 1 else ()
@@ -71,11 +69,6 @@ def _tables(result: Result) -> Iterator[tuple[Table, Sequence[str], str]]:
     )
     note = "times to the first response, gaps, and times to the last; responses: those of the window per second"
     yield streams_table(points), streamed, note
-    pages = [point.server for point in points if point.server and point.server.source == "metrics"]
-    missing = dict.fromkeys(STAGE_NAMES[stage] for server in pages for stage in server.missing)
-    note = "server: its own means per request" + ", by its page of metrics" * bool(pages)
-    note += f", which does not have: {', '.join(missing)}" * bool(missing) + "; client: the mean service time"
-    yield server_table(points), ("requests", "compute_output_ns", "compute_input_ns", "success_ns", "mean_batch"), note
 
 
 def breakdown_lines(points: Sequence[Point], width: int, gives_way: Sequence[str] = ()) -> list[str]:

@@ -218,6 +218,22 @@ class IntervalTimes:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class EndedPoint:
+    """A load point that was measured before, for the live view: the figures of its newest repetition."""
+
+    title: str
+    repetitions: int
+    throughput_per_s: float
+    p50_ns: float | None
+    p99_ns: float | None
+    """Of response times, in a closed loop of service times."""
+    failed_share: float
+    is_valid: bool
+    codes: tuple[str, ...] = ()
+    """Of its warnings."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class PointBegins:
     """The start of a load point, for the live view. `number` counts from 1; unknown durations are None."""
 
@@ -228,6 +244,8 @@ class PointBegins:
     seconds: float | None
     seconds_left: float | None
     """The remaining seconds of the whole run, this load point included."""
+    ended: tuple[EndedPoint, ...] = ()
+    """The newest of the load points before it, in the order of their first repetitions."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

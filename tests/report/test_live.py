@@ -78,6 +78,24 @@ def test_a_terminal_shows_the_load_point_under_way(capsys, monkeypatch):
     assert capsys.readouterr().err == "\r\033[K[2/3] http, concurrency 4, 5 s; about 10 s left …\r\033[Ka note\n"
 
 
+def test_with_a_live_view_a_finished_load_point_has_no_line_of_its_own(synthetic, capsys):
+    (point,) = synthetic(protocols=("http",), concurrencies=(4,)).write().summary
+    live, shown = LiveReport(quiet=False), []
+
+    def show_line(text):
+        shown.append(text)
+        return True
+
+    live.screen_opened(show_line)
+    live.point_started(0, 2, "http, concurrency 4", 5.0, 10.0)
+    live.point_finished(point)
+    live.note("a note")
+    live.screen_closed()
+    live.point_finished(point)
+    assert shown == ["a note"]
+    assert lines(capsys) == [f"[2/2] {describe_point(point)}"]
+
+
 def test_a_terminal_shows_a_long_note_wrapped_at_words(capsys, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     note = "There is no NVIDIA driver on this machine (libnvidia-ml.so.1 was not found): no GPU is sampled."
