@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import pathlib
@@ -119,7 +120,8 @@ def _bisect(path: "tuple[Revision, ...]", request: "GateRequest", folder: "Bisec
     )
     plan = BisectionPlan(path, request.loaded.scenario.name, request.choice, options.pairs)
     try:
-        bisection = signals.run(run_bisection(plan, folder, source, live.message, clock))
+        with contextlib.closing(live):
+            bisection = signals.run(run_bisection(plan, folder, source, live.message, clock))
     except BaseException as error:
         again = command_that_continues(options, folder.folder)
         print(f"perfkit: what was measured and built so far is in {folder.folder}; to continue: {again}", file=sys.stderr)

@@ -1,6 +1,7 @@
 """`perfkit gate`: compares a candidate with a baseline; the verdict decides the exit code."""
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -84,7 +85,8 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     prepare_verdict_outputs(options)
     progress = GateProgress(options)
     try:
-        verdict, written = _gate_stored_results(options) if options.scenario is None else _gate(options, progress)
+        with contextlib.closing(progress):
+            verdict, written = _gate_stored_results(options) if options.scenario is None else _gate(options, progress)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the outputs say so
         return progress.fail(error)
     return _report(verdict, written, options)

@@ -5,7 +5,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from perfkit.errors import MeasurementWarning
+from perfkit.errors import MeasurementWarning, first_sentence
 from perfkit.report.first_requests import cold_start_sentence, idle_sentence
 from perfkit.report.load_points import workload_title
 from perfkit.report.mix import neighbour_sentences
@@ -323,7 +323,15 @@ class GroupedWarning:
     @property
     def sentences(self) -> str:
         """The message and the remedy."""
-        return f"{self.message} Remedy: {self.remedy}." if self.remedy else self.message
+        return self._with_remedy(self.message)
+
+    @property
+    def brief(self) -> str:
+        """The first sentence of the message, and the remedy."""
+        return self._with_remedy(first_sentence(self.message))
+
+    def _with_remedy(self, text: str) -> str:
+        return f"{text} Remedy: {self.remedy}." if self.remedy else text
 
 
 def warnings_table(points: Sequence[Point], *, are_notes: bool) -> Table:

@@ -54,7 +54,14 @@ def ended_lines(points: Sequence[EndedPoint], width: int) -> list[Text]:
         mark, style = _MARKS["bad" if state == NOT_VALID or failed else "good" if state == OK else "open"]
         figures = [format_rate_per_s(point.throughput_per_s), *map(_time, (point.p50_ns, point.p99_ns))]
         times = f"×{point.repetitions}" if point.repetitions > 1 else ""
-        rows.append([f"{mark} {one_line(point.title, max(width // 2, _SHORTEST_TITLE))}", *figures, times, ", ".join(filter(None, ("" if state == OK else state, failed)))])
+        rows.append(
+            [
+                f"{mark} {one_line(point.title, max(width // 2, _SHORTEST_TITLE))}",
+                *figures,
+                times,
+                ", ".join(filter(None, ("" if state == OK else state, failed))),
+            ]
+        )
         styles.append(style)
     labels = ["", "", "p50 ", "p99 ", "", ""]
     widths = [max(map(cell_len, cells), default=0) for cells in zip(*rows, strict=True)]

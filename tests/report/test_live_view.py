@@ -1,12 +1,8 @@
 """The live view: its lines from known figures, and its drawing on a real pseudo-terminal."""
 
 import dataclasses
-import fcntl
 import os
-import pty
 import re
-import struct
-import termios
 
 import numpy as np
 import pytest
@@ -17,6 +13,7 @@ from perfkit.report.screen import Screen
 from perfkit.telemetry.messages import EndedPoint, PointBegins, ScreenLines
 from perfkit.telemetry.series import Series
 from tests.clocks import SettableClock
+from tests.report.terminal import Terminal
 
 S, MS = 1_000_000_000, 1_000_000
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -27,36 +24,6 @@ SAMPLES = (
     Series("gpu_power", "W", {"gpu": "GPU-1"}, (1,), (312.0,)), Series("worker_cpu_share", "share", {"worker": "1"}, (1,), (0.12,)),
     Series("worker_cpu_share", "share", {"worker": "2"}, (1,), (0.3,)), Series("machine_cpu_share", "share", {}, (1,), (0.64,)),
 )  # fmt: skip
-
-
-class Terminal:
-    """A pseudo-terminal whose window can be resized; `text` is what was written to it since the last call."""
-
-    def __init__(self):
-        self.master, slave = pty.openpty()
-        self.path = os.ttyname(slave)
-        self.slave = slave
-        self.resize(80, 30)
-        os.set_blocking(self.master, False)
-
-    def resize(self, columns, lines):
-        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-
-    def text(self):
-        found = b""
-        while True:
-            try:
-                found += os.read(self.master, 65536)
-            except BlockingIOError:
-                return found.decode().replace("\r\r\n", "\n").replace("\r\n", "\n")
-
-
-@pytest.fixture
-def terminal():
-    made = Terminal()
-    yield made
-    os.close(made.slave)
-    os.close(made.master)
 
 
 @pytest.fixture
