@@ -58,7 +58,7 @@ class PointRun:
     async def measure_next(self, target: RunTarget, observation: Observation, renewal: SecretRenewal) -> None:
         """Measures one load point; all of a repetition come before the next, so that slow drift affects all load points alike."""
         run = self._run
-        self._probe_time_ns = max(one.probed.probe_time_ns for one in run.workloads.values())
+        self._probe_time_ns = max(one.probed.answer_gap_ns for one in run.workloads.values())
         load_point, added = run.so_far.next_point(run.source, self._probe_time_ns)
         if load_point is None:
             run.has_ended = True

@@ -23,6 +23,7 @@ from perfkit.load.planned_loads import plan_sequences
 from perfkit.load.sequence_requests import with_sequence
 from perfkit.load.sequences import SequenceSource
 from perfkit.machine.limits import MemoryBudget
+from perfkit.measurement.answer_gap import answer_gap_ns
 from perfkit.measurement.shared_memory import RunRegions, SharedTensors
 from perfkit.measurement.target_metadata import TrialRequests, read_target_metadata
 from perfkit.measurement.workload_requests import make_workload_requests
@@ -70,6 +71,8 @@ class ProbeResult:
     expectation: Expectation
     probe_time_ns: int
     """The service time of the first request, which was sent alone."""
+    answer_gap_ns: int
+    """The mean time between answers: of a search, from a short closed loop; otherwise the time of the first request."""
     config_sha256: str
     """Digest of the model's configuration; empty if the server does not report it."""
     largest_bytes: int
@@ -180,6 +183,7 @@ async def probe(client: Client, address: Address, loaded: LoadedScenario, clock:
             payload_sha256=await _in_thread(lambda checkpoint: payload_sha256(requests if shared is None else whole, checkpoint)),
             expectation=expectation,
             probe_time_ns=probe_time_ns,
+            answer_gap_ns=await answer_gap_ns(lambda: send(requests[0]), scenario, clock, probe_time_ns),
             config_sha256=config.sha256,
             largest_bytes=max(answer_bytes, *map(_input_bytes, requests)),
             composing_models=described.composing_models,
