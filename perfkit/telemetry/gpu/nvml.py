@@ -102,7 +102,8 @@ class Gpu:
     def settings(self) -> GpuSettings:
         """Its settings now; None for what the driver does not report."""
         processes = self.processes()
-        return read_settings(self._nvml, self._handle, self.title, None if processes is None else len(processes), self.is_divided)
+        named = None if processes is None else tuple(map(_named_process, sorted(processes)))
+        return read_settings(self._nvml, self._handle, self.title, named, self.is_divided)
 
     def take_notes(self) -> list[str]:
         """The notes since the previous call, with one sentence for all unsupported quantities and one for all forbidden ones."""
@@ -223,6 +224,11 @@ def open_driver(wall_ns: Callable[[], int]) -> NvmlDriver:
         driver.close()
         raise NoDriverError("The NVIDIA driver reports no GPU", *driver.notes)
     return driver
+
+
+def _named_process(pid: int) -> str:
+    name = (read_system_file(ROOT / f"proc/{pid}/comm") or "").strip()
+    return f"{name} (pid {pid})" if name else f"pid {pid}"
 
 
 def _no_driver_reason(nvml: Any, error: Any) -> str:
