@@ -24,7 +24,7 @@ from perfkit.gate.verdict import Comparison, GateFailure, Verdict
 from perfkit.history.accepted import NOTHING_ACCEPTED, AcceptedChanges
 from perfkit.measurement.control import Interruption
 from perfkit.measurement.lifecycle import RunProcesses
-from perfkit.result.fingerprint import fingerprint, fingerprint_differences
+from perfkit.result.fingerprint import fingerprint, fingerprint_differences, model_config_difference
 from perfkit.result.json_file import as_mapping
 from perfkit.result.model import Result
 from perfkit.scenario.file import LoadedScenario, scenario_document
@@ -294,7 +294,9 @@ def _scope_notes(request: GateRequest) -> list[str]:
 def arm_differences(results: Mapping[ArmName, Result], *, may_differ: bool) -> tuple[str, ...]:
     """What differs between the arms, as sentences: either what a candidate may change, or what makes the arms incomparable."""
     differences = fingerprint_differences(fingerprint(results["baseline"]), fingerprint(results["candidate"]))
-    return tuple(f"Between the arms {one.sentence}." for one in differences if (one.key in _MAY_DIFFER) is may_differ)
+    keys = model_config_difference(results["baseline"], results["candidate"])
+    sentences = {one.key: keys if keys and one.key == "model_config" else one.sentence for one in differences}
+    return tuple(f"Between the arms {sentence}." for key, sentence in sentences.items() if (key in _MAY_DIFFER) is may_differ)
 
 
 def _environment(results: Mapping[ArmName, Result]) -> dict[str, Any]:

@@ -75,6 +75,8 @@ class ProbeResult:
     """The mean time between answers: of a search, from a short closed loop; otherwise the time of the first request."""
     config_sha256: str
     """Digest of the model's configuration; empty if the server does not report it."""
+    config_keys: Mapping[str, str]
+    """The configuration's keys and values as texts."""
     largest_bytes: int
     """The size of the first answer, or of the largest request, which a model may return."""
     warnings: tuple[MeasurementWarning, ...] = ()
@@ -185,6 +187,7 @@ async def probe(client: Client, address: Address, loaded: LoadedScenario, clock:
             probe_time_ns=probe_time_ns,
             answer_gap_ns=await answer_gap_ns(lambda: send(requests[0]), scenario, clock, probe_time_ns),
             config_sha256=config.sha256,
+            config_keys={address.sanitize(key): address.sanitize(value) for key, value in config.keys.items()},
             largest_bytes=max(answer_bytes, *map(_input_bytes, requests)),
             composing_models=described.composing_models,
             shared=shared,
@@ -326,6 +329,7 @@ def describe_protocol(probed: ProbeResult, address: Address) -> dict[str, Any]:
         "tls": address.tls is not None,
         "payload_sha256": probed.payload_sha256,
         "model_config_sha256": probed.config_sha256,
+        **({"model_config": dict(probed.config_keys)} if probed.config_keys else {}),
         **({} if shared is None else {"shared_memory": {name: getattr(shared, name) for name in ("kind", "input_bytes", "output_bytes")}}),
     }
 
