@@ -17,8 +17,9 @@ from perfkit.fleet.fleet_machine import FleetMachine, RemoteWorkers, clock_error
 from perfkit.fleet.messages import Hello
 from perfkit.fleet.token import TOKEN_VARIABLE, new_token, read_token
 from perfkit.load.loop import Stoppable
+from perfkit.machine.own_addresses import is_loopback
 from perfkit.scenario.measure import Fleet as FleetSettings
-from perfkit.target.address import Address, is_loopback
+from perfkit.target.address import Address
 from perfkit.units import NS_PER_S
 from perfkit.workers.group import LEAD_NS, GroupListener, WorkerGroup
 from perfkit.workers.local import WORKER_FILES
