@@ -42,9 +42,9 @@ class MissingMeasurement:
         A scenario that names a running server and leaves its inputs open is that of `perfkit run URL`; of another one the file is not stored.
         """
         target, workload = as_mapping(scenario.get("target")), as_mapping(scenario.get("workload"))
-        urls = [str(url) for url in as_mapping(target.get("urls")).values()] or [str(target["url"])] * ("url" in target)
+        urls = list(as_mapping(target.get("urls")).values()) or [target.get("url")]
         rates = [f"{rate:g}" for rate in self.rates_per_s]
-        if len(urls) == 1 and target.get("model") and not workload.get("inputs"):
+        if len(urls) == 1 and isinstance(urls[0], str) and target.get("model") and not workload.get("inputs"):
             words = ["perfkit", "run", urls[0], "-m", str(target["model"]), "--rate", ",".join(rates), "--duration", f"{self.window_s}s"]
         else:
             load = f"load={{open: {{rate: [{', '.join(rates)}]{_law(scenario)}}}}}"

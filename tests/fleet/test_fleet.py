@@ -255,7 +255,7 @@ def test_the_port_of_the_target_is_named_and_another_one_proposed(listen):
     settings = FleetSettings(kind="worker", workers=1, listen=listen)
 
     async def main():
-        async with open_fleet(settings, MonotonicClock(), pathlib.Path(), [].append, [Address.parse("http://127.0.0.1:8790")]):
+        async with open_fleet(settings, MonotonicClock(), pathlib.Path(), print, [Address.parse("http://127.0.0.1:8790")]):
             pytest.fail("it listens")
 
     with pytest.raises(

@@ -89,10 +89,10 @@ ENDED = (
 
 def test_load_points_that_have_ended_are_lines_in_columns_with_their_state():
     assert [line.plain.rstrip() for line in ended_lines(ENDED, 80)] == [
-        "✓ http, concurrency 1    17.2/s  p50 53.3 ms  p99  110 ms  ×3",
-        "! http, concurrency 16  1,234/s  p50 9.40 ms  p99       –  ×2  overloaded",
-        "✗ grpc, concurrency 1    0.50/s  p50  2.00 s  p99  2.10 s      25.00% failed",
-        "✗ grpc, concurrency 16   66.0/s  p50  241 ms  p99  309 ms      NOT VALID",
+        "✓ http, concurrency 1    17.2/s  p50 53.3 ms  p99 110 ms  ×3",
+        "! http, concurrency 16  1,234/s  p50 9.40 ms  p99      –  ×2  overloaded",
+        "✗ grpc, concurrency 1    0.50/s  p50  2.00 s  p99 2.10 s      25.00% failed",
+        "✗ grpc, concurrency 16   66.0/s  p50  241 ms  p99 309 ms      NOT VALID",
     ]
     assert [str(line.spans[0].style) for line in ended_lines(ENDED, 80)] == ["green", "yellow", "red", "red"]
     assert ended_lines((), 80) == []
