@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from perfkit.errors import MeasurementWarning, first_sentence
@@ -18,7 +19,7 @@ from perfkit.stats.percentiles import minimum_samples
 from perfkit.stats.validity import COLD, INVALIDATING
 from perfkit.units import format_duration_ns, format_rate_per_s
 
-_MOST_NAMED = 3
+_MOST_NAMED, _SHORTEST_MESSAGE = 3, 60
 MOST_FAILURES = 0.01
 """A target that fails more of its requests does not keep up."""
 _VERDICTS = {"satisfied": "the SLO is met", "violated": "the SLO is missed", "inconclusive": "too few samples to judge the SLO"}
@@ -323,15 +324,16 @@ class GroupedWarning:
     @property
     def sentences(self) -> str:
         """The message and the remedy."""
-        return self._with_remedy(self.message)
+        return f"{self.message} Remedy: {self.remedy}." if self.remedy else self.message
 
-    @property
-    def brief(self) -> str:
-        """The first sentence of the message, and the remedy."""
-        return self._with_remedy(first_sentence(self.message))
-
-    def _with_remedy(self, text: str) -> str:
-        return f"{text} Remedy: {self.remedy}." if self.remedy else text
+    def brief(self, longest: int) -> str:
+        """The load points in brackets, the first sentence of the message as far as there is room, and the remedy."""
+        where, _, _ = self.load_points.partition("; the figures are those of")
+        remedy = f" Remedy: {self.remedy}." if self.remedy else ""
+        text = textwrap.shorten(
+            first_sentence(self.message), max(longest - len(where) - len(remedy) - 3, _SHORTEST_MESSAGE), placeholder=" …"
+        )
+        return f"({where}) {text}{remedy}"
 
 
 def warnings_table(points: Sequence[Point], *, are_notes: bool) -> Table:

@@ -33,7 +33,8 @@ _VERDICT_STYLES = {
     "error": "bold red",
 }
 _MOST_WARNINGS = 2
-"""Warnings with a sentence on a terminal; the others are named."""
+"""Warnings with a sentence on a terminal, of three lines; the others are named."""
+_BRIEF_LINES, _LOST_BY_WRAPPING = 3, 30
 _MOST_CASES = 3
 """Cases named in a warning of a sweep."""
 
@@ -131,7 +132,9 @@ def _titled(warnings: Sequence[GroupedWarning], *, is_brief: bool) -> Iterator[t
     serious = [warning for warning in warnings if not warning.is_note]
     shown = serious[:_MOST_WARNINGS] if is_brief else serious
     for warning in shown:
-        yield f"warning {warning.code} ", "yellow", f"({warning.load_points}) {warning.brief if is_brief else warning.sentences}"
+        title = f"warning {warning.code} "
+        longest = _BRIEF_LINES * terminal_width() - len(title) - _LOST_BY_WRAPPING
+        yield title, "yellow", warning.brief(longest) if is_brief else f"({warning.load_points}) {warning.sentences}"
     for kind, style, codes in (
         ("more warning", "yellow", sorted({one.code for one in serious[len(shown) :]})),
         ("note", "dim", sorted({one.code for one in warnings if one.is_note})),

@@ -21,6 +21,10 @@ if TYPE_CHECKING:  # the classes of what a message carries are imported when it 
     from perfkit.telemetry.series import SamplerReport, Series
 
 
+NO_GPU_NOTE = "There is no NVIDIA driver on this machine"
+"""How the note begins on a machine that has no GPU, and needs none: it is for the result, not for people who watch a run."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class MetricsPageConfig:
     """A page of Prometheus metrics to sample."""

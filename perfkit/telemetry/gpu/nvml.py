@@ -24,6 +24,7 @@ from perfkit.telemetry.gpu.queries import (
     read_settings,
     slow_queries,
 )
+from perfkit.telemetry.messages import NO_GPU_NOTE
 
 _T = TypeVar("_T")
 _MAX_INSTANCES = 16
@@ -233,7 +234,7 @@ def _named_process(pid: int) -> str:
 
 def _no_driver_reason(nvml: Any, error: Any) -> str:
     reasons = {
-        nvml.NVML_ERROR_LIBRARY_NOT_FOUND: "There is no NVIDIA driver on this machine (libnvidia-ml.so.1 was not found)",
+        nvml.NVML_ERROR_LIBRARY_NOT_FOUND: f"{NO_GPU_NOTE} (libnvidia-ml.so.1 was not found)",
         nvml.NVML_ERROR_DRIVER_NOT_LOADED: "The NVIDIA driver is installed but not loaded",
         nvml.NVML_ERROR_NO_PERMISSION: "The NVIDIA driver denies access to this user",
         nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "The NVIDIA driver and its library have different versions, as after an update without reboot",
