@@ -170,7 +170,7 @@ def test_a_terminal_gets_two_warnings_of_three_lines_and_the_names_of_the_others
     assert lines[-1].startswith("1 note (few_samples")
     assert len(lines) == 8
     assert max(map(len, lines)) <= 80
-    told = " ".join(lines)
+    told = " ".join(" ".join(lines).split())
     assert told.count("…") == 2
     assert "Remedy: measure.cpus, measure.duration (run URL: --duration)." in told
     assert "More of it" not in told
