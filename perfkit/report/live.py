@@ -127,8 +127,11 @@ class LiveGate:
         self._changes = dict[str, dict[str, list[float]]]()
 
     def message(self, text: str) -> None:
-        if self._screen is not None:
-            self._screen.print_above([safe_lines(bounded(text))])
+        if self._screen is not None and text.startswith("trial: "):
+            self._head = text
+            self._draw()
+        elif self._screen is not None:
+            self._screen.print_above([safe_lines(bounded(line)) for line in textwrap.wrap(text, self._screen.size[0])])
             self._draw()
         elif not self._quiet:
             with contextlib.suppress(OSError):
@@ -144,7 +147,7 @@ class LiveGate:
         pass
 
     def gate_started(self, looks: tuple[int, ...], control_pairs: int, done: int) -> None:
-        self._changes = {}
+        self._changes, self._head = {}, ""
         self._looks, self._control_pairs = looks, control_pairs
         if done:
             self.message(f"continuing after {done} completed pair{'s' * (done > 1)}")
