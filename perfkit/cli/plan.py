@@ -152,17 +152,25 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         note_unverified(source.folder for source in sources)
     plan = plan_capacity(gather_evidence(sources), inputs)
     write_plan(plan, folder)
-    if not options.quiet:
-        for title, sentences in plan_notes(plan):
-            if title in CAVEATS:
-                for sentence in sentences:
-                    print(fill(f"perfkit: {title.lower()}: {harmless_sentence(sentence)}", terminal_width(), sys.stderr), file=sys.stderr)
     with reader_may_leave():
         if options.format == "json":
             print(json.dumps(plan_document(plan), indent=1))
         else:
             for sentence in [*headline(plan, is_listed=sys.stdout.isatty()), *predictions(plan)]:
                 print(fill(harmless_sentence(sentence), terminal_width()))
+            sys.stdout.flush()  # the answer comes before its caveats
+    if not options.quiet:
+        for title, sentences in plan_notes(plan):
+            if title == "Notes" and sys.stderr.isatty():
+                print(
+                    f"{len(sentences)} note{'s' * (len(sentences) > 1)} (plan.html has {'them' if len(sentences) > 1 else 'it'})",
+                    file=sys.stderr,
+                )
+            elif title in CAVEATS:
+                for sentence in sentences:
+                    print(fill(f"perfkit: {title.lower()}: {harmless_sentence(sentence)}", terminal_width(), sys.stderr), file=sys.stderr)
+    with reader_may_leave():
+        if options.format != "json":
             print(f"{folder}{os.sep}: plan.html, plan.md, plan.json, tables, plots")
     code, limits = _OUTCOMES[plan.verdict]
     number = len(plan.configurations)

@@ -13,7 +13,7 @@ from perfkit.report.mix import neighbours_table
 from perfkit.report.run_tables import terminal_table
 from perfkit.report.search import probes_table
 from perfkit.report.table import Table
-from perfkit.report.terminal import fill, fitted_text, terminal_width
+from perfkit.report.terminal import fill, fits, fitted_text, terminal_width
 from perfkit.result.model import Point, Result
 from perfkit.text import sentence, write_styled
 
@@ -31,11 +31,14 @@ def summary_text(result: Result) -> str:
     """The answer, then the load points or the probes of a search, as wide as the terminal."""
     width = terminal_width()
     lines = ["", *(fill(sentence(one), width) for one in answer(result)), ""]
-    first = ("protocol",) if len({point.protocol for point in result.summary}) == 1 else ()
+    has_one_protocol = len({point.protocol for point in result.summary}) == 1
     for table, gives_way, note in _tables(result):
         if table.rows:
-            lines.append(fitted_text(dataclasses.replace(table, note=note or table.note), width, (*first, *gives_way)))
-    lines += breakdown_lines(result.summary, width, first)
+            shown = dataclasses.replace(table, note=note or table.note)
+            if has_one_protocol and not fits(shown, width):
+                shown = shown.without_columns("protocol")  # which the progress, or the command, has named
+            lines.append(fitted_text(shown, width, gives_way))
+    lines += breakdown_lines(result.summary, width, ("protocol",) if has_one_protocol else ())
     return "\n".join(lines)
 
 
@@ -45,7 +48,10 @@ def _tables(result: Result) -> Iterator[tuple[Table, Sequence[str], str]]:
     if result.search is not None:
         yield probes_table(result), ("samples", "stage", "throughput_per_s", "error_rate"), ""
     elif points:
-        least = ("samples", "inferences_per_s", "p95_ns", "p90_ns", "max_ns", "p99_9_ns", "goodput_per_s", "server_compute_infer_ns")
+        least = (
+            "samples", "inferences_per_s", "p95_ns", "p90_ns", "max_ns", "p99_9_ns", "goodput_per_s", "server_compute_infer_ns", "server_queue_ns",
+            "p50_ns",
+        )  # fmt: skip
         yield terminal_table(points), least, ""
     gives_way = (
         "protocol", "throughput_alone_per_s", "throughput_together_per_s", "p50_ratio", "throughput_ratio", "p99_alone_ns", "p99_together_ns",

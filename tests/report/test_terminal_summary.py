@@ -159,13 +159,18 @@ def test_another_process_is_a_note_unless_it_may_have_spoiled_a_load_point(synth
 
 def test_a_terminal_gets_two_warnings_of_three_lines_and_the_names_of_the_others(synthetic, capsys, monkeypatch):
     words = "The load generator stood still 85 times, for 2.02 s in all, " + "most likely other processes, " * 20
-    warnings = tuple(MeasurementWarning(code, f"{words}. More of it.") for code in ("generator_stopped", "late_starts", "stall", "overloaded"))
+    warnings = tuple(
+        MeasurementWarning(code, f"{words}. More of it.") for code in ("generator_stopped", "late_starts", "stall", "overloaded")
+    )
     result = synthetic(protocols=("http",), concurrencies=(1, 2), warnings=warnings).write()
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     print_warnings(result)
     lines = [Text.from_ansi(line).plain for line in capsys.readouterr().err.splitlines()]
-    assert [line.split()[:2] for line in lines if line.startswith("warning")] == [["warning", "generator_stopped"], ["warning", "late_starts"]]
+    assert [line.split()[:2] for line in lines if line.startswith("warning")] == [
+        ["warning", "generator_stopped"],
+        ["warning", "late_starts"],
+    ]
     assert lines[-2].startswith("2 more warnings (overloaded, stall; the report and perfkit explain have them)")
     assert lines[-1].startswith("1 note (few_samples")
     assert len(lines) == 8
