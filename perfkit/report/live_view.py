@@ -65,7 +65,7 @@ def ended_lines(points: Sequence[EndedPoint], width: int) -> list[Text]:
         styles.append(style)
     labels = ["", "", "p50 ", "p99 ", "", ""]
     widths = [max(map(cell_len, cells), default=0) for cells in zip(*rows, strict=True)]
-    kept = [index for index in range(len(widths)) if widths[index]]
+    kept = [index for index, cells in enumerate(zip(*rows, strict=True)) if set(cells) - {"", _MISSING}]
     for index in (_REPETITIONS, _P50, _P99):
         if sum(len(labels[one]) + widths[one] + 2 for one in kept) - 2 > width and index in kept:
             kept.remove(index)
