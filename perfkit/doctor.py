@@ -6,9 +6,10 @@ Nothing here accesses the machine itself.
 import dataclasses
 import enum
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from perfkit.calibration.model import CachedCalibration
+from perfkit.figures.resources import BusyProcess
 from perfkit.installation import install_command
 from perfkit.machine.description import MachineFacts
 from perfkit.machine.gpu_packages import CupyBuild, GpuPackages, OnnxRuntimeBuild
@@ -19,6 +20,7 @@ from perfkit.units import NS_PER_S, format_duration_ns
 
 _GIB = 1 << 30
 _MIN_FILES, _MIN_PORTS = 4096, 16_384
+_MOST_NAMED = 3
 _SLOW_CLOCKS = frozenset({"hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit"})
 
 
@@ -46,11 +48,13 @@ class Finding:
 _spoils, _disturbs = functools.partial(Finding, Severity.SPOILS), functools.partial(Finding, Severity.DISTURBS)
 
 
-def find_problems(machine: MachineFacts, idle: IdleObservation, calibration: CachedCalibration) -> list[Finding]:
-    """The findings about a machine, the severe ones first; `idle` is how it behaved while perfkit only slept."""
+def find_problems(
+    machine: MachineFacts, idle: IdleObservation, calibration: CachedCalibration, busiest: Sequence[BusyProcess] = ()
+) -> list[Finding]:
+    """The findings about a machine, the severe ones first; `idle` is how it behaved while perfkit only slept, `busiest` who else worked then."""
     return by_severity([
         *_cpu_findings(machine),
-        *_idle_findings(machine, idle),
+        *_idle_findings(machine, idle, busiest),
         *_limit_findings(machine),
         *_calibration_findings(calibration),
     ])  # fmt: skip
@@ -101,13 +105,14 @@ def _cpu_findings(machine: MachineFacts) -> Iterator[Finding]:
         )
 
 
-def _idle_findings(machine: MachineFacts, idle: IdleObservation) -> Iterator[Finding]:
+def _idle_findings(machine: MachineFacts, idle: IdleObservation, busiest: Sequence[BusyProcess]) -> Iterator[Finding]:
     if idle.busy_share > 0.1:
+        named = ", ".join(f"{one.name} (pid {one.pid}) {one.cpus:.0%} of a CPU" for one in busiest[:_MOST_NAMED])
         yield Finding(
             Severity.SPOILS if idle.busy_share > 0.5 else Severity.DISTURBS,
             "other work",
-            f"other processes use {idle.busy_share:.0%} of the machine",
-            "end them, or wait; `top` lists them",
+            f"other processes use {idle.busy_share:.0%} of the machine{f': {named}' if named else ''}",
+            "end them, or wait" if named else "end them, or wait; `top` lists them",
         )
     if idle.steal_share > 0.01:
         yield _disturbs(
@@ -312,7 +317,8 @@ def _settings_findings(gpu: GpuSettings) -> Iterator[Finding]:
         message = f"its power limit is {limit_w:.0f} W, below the default of {default_w:.0f} W"
         yield Finding(Severity.DISTURBS, gpu.title, message, f"sudo nvidia-smi -pl {default_w:.0f}, unless that is intended")
     if gpu.utilization is not None and gpu.utilization > 0.1:
-        holders = f"; {gpu.processes} {'process holds' if gpu.processes == 1 else 'processes hold'} its memory" if gpu.processes else ""
+        named = ", ".join(gpu.processes[:_MOST_NAMED]) + ", …" * (len(gpu.processes) > _MOST_NAMED) if gpu.processes else ""
+        holders = f"; its memory is held by {named}" if named else ""
         message = f"other work uses it to {gpu.utilization:.0%}{holders}"
         severity = Severity.SPOILS if gpu.utilization > 0.5 else Severity.DISTURBS
         yield Finding(severity, gpu.title, message, "end the other work; `nvidia-smi` lists it")

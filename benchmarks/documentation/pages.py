@@ -69,6 +69,7 @@ SETUPS: dict[str, PageSetup] = {
         """,
     ),
     "docs/how-to/ci.md": PageSetup(servers=(), files={"./server": _SERVER}, commands="git init --quiet ."),
+    "docs/how-to/llms.md": PageSetup(servers=()),
     "docs/how-to/sequences-streams.md": PageSetup(servers=()),
     "docs/how-to/tls-ingress.md": PageSetup(
         servers=(Server("--host 0.0.0.0"),),
@@ -212,10 +213,15 @@ TREATMENTS: dict[str, tuple[Treatment, ...]] = {
     "docs/how-to/fleet-deployment.md": (
         Treatment('ssh -n "$host"', not_run=_STRANGERS),
         Treatment("kubectl create secret", not_run=_CLUSTER),
+        Treatment("kubectl create configmap", not_run=_CLUSTER),
         Treatment("kubectl apply -f containers/kubernetes/dask-cluster.yaml", not_run=_CLUSTER),
         Treatment("#SBATCH", not_run="it needs a Slurm cluster"),
     ),
     "docs/how-to/k6.md": (_URL,),
+    "docs/how-to/llms.md": (
+        Treatment("perfkit serve", is_ready="ready"),
+        Treatment("perfkit run ", added=_SHORT),
+    ),
     "docs/how-to/notebooks.md": (
         Treatment("perfkit.run(", environment=_SHORT_RUNS),
         Treatment('"reports/before"', before="cp -r reports/from-a-notebook reports/before && cp -r reports/from-a-notebook reports/after"),

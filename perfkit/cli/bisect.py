@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import pathlib
@@ -10,7 +11,14 @@ import sys
 from typing import TYPE_CHECKING
 
 from perfkit.cli.exit_code import ExitCode
-from perfkit.cli.options import add_ready_timeout, add_scenario_options, command_that_continues, positive_duration_ns, whole_number
+from perfkit.cli.options import (
+    add_ready_timeout,
+    add_scenario_options,
+    command_that_continues,
+    default_place,
+    positive_duration_ns,
+    whole_number,
+)
 from perfkit.cli.output import reader_may_leave, write_output
 from perfkit.errors import UsageError
 
@@ -44,7 +52,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     pairs = "the most pairs of each gate after the first; default: 60"
     parser.add_argument("--pairs", type=whole_number(10, 60), default=60, metavar="N", help=pairs)
     parser.add_argument("--keep", action="store_true", help="keep the revisions' folders, which are otherwise removed at the end")
-    parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="the bisection's folder; default: reports/<name>-bisect-<UTC time>")
+    folder = f"the bisection's folder; {default_place('<name>-bisect')}"
+    parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help=folder)
     parser.add_argument("--format", choices=("text", "json"), default="text", help="output on stdout: a table, or bisection.json")
     parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write a Markdown report")
     parser.add_argument("--quiet", action="store_true", help="print no progress on stderr")
@@ -58,7 +67,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.clock import utc_now
     from perfkit.gate.arm import PREFIX, parse_arm
     from perfkit.gate.paired_gate import GateRequest
-    from perfkit.result.output_folder import locked
+    from perfkit.result.output_folder import default_folder, locked
     from perfkit.scenario.file import read_scenario, scenario_document
 
     if options.markdown is not None and options.markdown.is_dir():
@@ -79,7 +88,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         pairs=options.pairs,
         perfkit=perfkit.__version__,
     )
-    out = options.out or pathlib.Path("reports") / f"{loaded.scenario.name}-bisect-{now:%Y%m%dT%H%M%SZ}"
+    out = options.out or default_folder(f"{loaded.scenario.name}-bisect")
     seed = random.SystemRandom().randrange(2**31)
     with locked(out):
         folder = BisectionFolder(out, Progress(inputs=inputs, seed=seed, started_at=now.isoformat(timespec="milliseconds")))
@@ -111,7 +120,8 @@ def _bisect(path: "tuple[Revision, ...]", request: "GateRequest", folder: "Bisec
     )
     plan = BisectionPlan(path, request.loaded.scenario.name, request.choice, options.pairs)
     try:
-        bisection = signals.run(run_bisection(plan, folder, source, live.message, clock))
+        with contextlib.closing(live):
+            bisection = signals.run(run_bisection(plan, folder, source, live.message, clock))
     except BaseException as error:
         again = command_that_continues(options, folder.folder)
         print(f"perfkit: what was measured and built so far is in {folder.folder}; to continue: {again}", file=sys.stderr)

@@ -50,13 +50,17 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.machine.gpu_packages import library_finder, read_gpu_packages, read_loader_cache
     from perfkit.machine.readings import observe_idle
     from perfkit.telemetry.gpu.nvml import read_driver_facts
+    from perfkit.telemetry.host.other_processes import OtherProcessesMeter
 
     target_is_local = options.target is None or options.target.is_local
-    idle = asyncio.run(observe_idle(MonotonicClock(), options.seconds))
+    clock, others = MonotonicClock(), OtherProcessesMeter(own_pid=os.getpid())
+    others.begin(clock.now_ns(), 0.0)
+    idle = asyncio.run(observe_idle(clock, options.seconds))
+    seen = others.end(clock.now_ns(), 0.0)
     machine, calibration = read_machine_facts(), read_calibration(calibration_path(), describe_host())
     driver, packages = read_driver_facts(), read_gpu_packages(sys.path, library_finder(os.environ, read_loader_cache()))
     gpu_findings = find_gpu_problems(driver, packages, target_is_local=target_is_local)
-    findings = by_severity([*find_problems(machine, idle, calibration), *gpu_findings])
+    findings = by_severity([*find_problems(machine, idle, calibration, seen.busiest if seen else ()), *gpu_findings])
     is_spoilt = any(finding.severity is Severity.SPOILS for finding in findings)
     if options.format == "json":
         document = {

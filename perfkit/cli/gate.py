@@ -1,6 +1,7 @@
 """`perfkit gate`: compares a candidate with a baseline; the verdict decides the exit code."""
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -16,6 +17,7 @@ from perfkit.cli.options import (
     add_resume,
     add_scenario_options,
     check_resume,
+    default_place,
     find_accepted_file,
     positive_duration_ns,
     read_accepted_changes,
@@ -59,7 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="decide after N pairs at the latest; default 20, more with many metrics, or what --time allows",
     )
-    parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="the gate's folder; default: reports/<name>-gate-<UTC time>")
+    parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help=f"the gate's folder; {default_place('<name>-gate')}")
     add_resume(parser, "pairs that an interrupted or killed gate")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="output on stdout: a table, or verdict.json")
     parser.add_argument("--quiet", action="store_true", help="print no progress on stderr")
@@ -83,7 +85,8 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     prepare_verdict_outputs(options)
     progress = GateProgress(options)
     try:
-        verdict, written = _gate_stored_results(options) if options.scenario is None else _gate(options, progress)
+        with contextlib.closing(progress):
+            verdict, written = _gate_stored_results(options) if options.scenario is None else _gate(options, progress)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the outputs say so
         return progress.fail(error)
     return _report(verdict, written, options)
@@ -95,7 +98,7 @@ def _gate(options: argparse.Namespace, progress: GateProgress) -> "tuple[Verdict
     from perfkit.gate.arm import parse_arm
     from perfkit.gate.folder import GateFolder, GateManifest, complete_verdict
     from perfkit.gate.paired_gate import GateRequest
-    from perfkit.result.output_folder import locked
+    from perfkit.result.output_folder import default_folder, locked
     from perfkit.scenario.file import read_scenario
 
     if options.same_build:
@@ -122,7 +125,7 @@ def _gate(options: argparse.Namespace, progress: GateProgress) -> "tuple[Verdict
         accepted=read_accepted_changes(accepted),
         ready_within_ns=options.ready_timeout,
     )
-    out = options.out or pathlib.Path("reports") / f"{loaded.scenario.name}-gate-{now:%Y%m%dT%H%M%SZ}"
+    out = options.out or default_folder(f"{loaded.scenario.name}-gate")
     manifest = GateManifest(
         inputs=request.inputs,
         seed=random.SystemRandom().randrange(2**31),

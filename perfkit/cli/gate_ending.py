@@ -20,6 +20,8 @@ from perfkit.result.output_folder import write_whole
 from perfkit.text import write_raw
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from perfkit.gate.folder import GateFolder
     from perfkit.gate.paired_gate import GateRequest
     from perfkit.gate.pairs import Pair, Stage
@@ -106,14 +108,14 @@ class GateProgress(LiveGate):
         from perfkit.gate.paired_gate import error_verdict
 
         if self._gate is None:
-            return self._verdict_without_gate(failure)
+            steps = (self._step_with_time(enough_time),) if enough_time else ()
+            return self._verdict_without_gate(failure).model_copy(update={"next_steps": steps})
         request, folder = self._gate
         step = self._next_step(folder, failure, enough_time)
         return error_verdict(request, folder, failure).model_copy(update={"next_steps": (step,)})
 
     def _next_step(self, folder: "GateFolder", failure: "GateFailure", enough_time: str) -> "NextStep":
         """How to go on: after the measured pairs, after the trial, or from the start; `enough_time` is empty unless --time was too short."""
-        from perfkit.gate.undecided import changed_command
         from perfkit.gate.verdict import NextStep
 
         if folder.pairs or folder.manifest.settings is not None:
@@ -121,14 +123,23 @@ class GateProgress(LiveGate):
             measured = f"{pairs} measured so far, in {_shown(folder.partial)}; this continues after them."
             text = measured if folder.pairs else f"The trial is in {_shown(folder.partial)}; this continues after it."
             return NextStep(text=text, command=command_that_continues(self._options, folder.folder, "--resume"))
-        options = {"--time": enough_time} if enough_time else {}
-        if self._options.out:
-            options["--out"] = str(self._options.out)
+        if enough_time:
+            return self._step_with_time(enough_time)
         was_interrupted = failure.cause in ("interrupted", "unfinished")
         text = "Run the same command again." if was_interrupted else "Run the same command again, once that is mended."
-        if enough_time:
-            text = f"A time of {enough_time} should be enough."
-        return NextStep(text=text, command=f"{changed_command(shown_words(self._options), options=options)}{secrets_hint(self._options)}")
+        return NextStep(text=text, command=self._same_command())
+
+    def _step_with_time(self, enough_time: str) -> "NextStep":
+        from perfkit.gate.verdict import NextStep
+
+        return NextStep(text=f"A time of {enough_time} should be enough.", command=self._same_command({"--time": enough_time}))
+
+    def _same_command(self, options: "Mapping[str, str] | None" = None) -> str:
+        """The command that was given, with these options in place of its own."""
+        from perfkit.gate.undecided import changed_command
+
+        folder = {"--out": str(self._options.out)} if self._options.out else {}
+        return f"{changed_command(shown_words(self._options), options={**(options or {}), **folder})}{secrets_hint(self._options)}"
 
     def _verdict_without_gate(self, failure: "GateFailure") -> "Verdict":
         import perfkit

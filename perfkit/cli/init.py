@@ -57,7 +57,8 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         raise UsageError(f"--out {options.out}: the file exists already: remove it, or choose another name")
     described, *_ = read_from_all(options.urls, lambda url: describe_model(url, options.model, MonotonicClock()))
     command = shlex.join(["perfkit", "init", *map(redacted_url, options.urls), "-m", options.model])
-    text = initial_scenario(described, {**target, "model": options.model}, command)
+    folder = pathlib.Path() if options.out is None else options.out.parent
+    text = initial_scenario(described, {**target, "model": options.model}, command, folder)
     if options.out is None:
         print(text, end="")
     else:
@@ -95,14 +96,14 @@ def _table(index: "Sequence[IndexedModel]", urls: Sequence[str]) -> str:
     return "\n".join([*lines, "", f"a scenario for one of them: perfkit init {shlex.join([*map(redacted_url, urls), '-m', rows[0][0]])}"])
 
 
-def initial_scenario(described: "ModelDescription", target: dict[str, Any], command: str) -> str:
-    """The scenario as YAML; its first comment names `command`, which made it."""
+def initial_scenario(described: "ModelDescription", target: dict[str, Any], command: str, folder: pathlib.Path) -> str:
+    """The scenario as YAML, to be stored in `folder`; its first comment names `command`, which made it."""
     metadata, config = described.metadata, described.config
     server = one_line(f"{described.server.name} {described.server.version}".strip()) or "a server without a name"
     document, keys = with_variables({"target": target})
     target = document["target"]
     lines = [
-        *scenario_head(keys),
+        *scenario_head(keys, folder),
         f"# Made by `{one_line(command)}` from the metadata of {server}.",
         f"name: {_yaml(scenario_name(target['model']))}",
         "target:",

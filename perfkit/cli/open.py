@@ -6,13 +6,12 @@ import pathlib
 from perfkit.cli.exit_code import ExitCode
 from perfkit.errors import UsageError
 
-_RESULTS = pathlib.Path("reports")
 _FIRST = ("report.html", "gate.html", "plan.html", "plan/plan.html")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
-    what = f"a result folder, a file of one, or a page; default: the newest folder with a page in {_RESULTS}/"
+    what = "a result folder, a file of one, or a page; default: the newest folder with a page where results go"
     parser.add_argument("path", type=pathlib.Path, nargs="?", metavar="RESULT", help=what)
     parser.set_defaults(execute=_execute)
 
@@ -43,7 +42,10 @@ def page_of(path: pathlib.Path) -> pathlib.Path:
 
 
 def _newest() -> pathlib.Path:
-    pages = [page for name in _FIRST for page in _RESULTS.glob(f"*/{name}")]
+    from perfkit.result.output_folder import results_folder
+
+    results = results_folder()
+    pages = [page for name in _FIRST for page in results.glob(f"*/{name}")]
     if not pages:
-        raise UsageError(f"{_RESULTS}/ has no result with a page: name one")
+        raise UsageError(f"{results}/ has no result with a page: name one")
     return max(pages, key=lambda page: page.stat().st_mtime_ns)

@@ -28,6 +28,11 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE", help=text)
 
 
+def default_place(name: str) -> str:
+    """What an option's help says of the folder without it."""
+    return f"default: reports/{name}-<UTC time>, in perfkit's own checkout results/…"
+
+
 def _scenario(text: str) -> pathlib.Path:
     from perfkit.scenario.file import find_scenario
 

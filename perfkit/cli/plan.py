@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from perfkit.cli.exit_code import ExitCode
-from perfkit.cli.options import whole_number
+from perfkit.cli.options import default_place, whole_number
 from perfkit.cli.output import note_unverified, reader_may_leave
 from perfkit.text import sentence as harmless_sentence
 
@@ -65,14 +65,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     _add_day_options(parser)
     add("--idle-power", metavar="POWER", help="idle power of all GPUs together, such as 60W, to report energy above idle")
     add("--seed", type=whole_number(0, 2**32 - 1), default=0, help="seed of the intervals' random numbers; default 0")
-    add("--out", type=pathlib.Path, metavar="DIR", help="the plan's folder; default: reports/plan-<UTC time>")
+    add("--out", type=pathlib.Path, metavar="DIR", help=f"the plan's folder; {default_place('plan')}")
     add("--format", choices=("text", "json"), default="text", help="output on stdout: the summary, or plan.json")
     add("--quiet", action="store_true", help="print no warnings on stderr")
     parser.set_defaults(execute=_execute)
 
 
 def _execute(options: argparse.Namespace) -> ExitCode:
-    from perfkit.clock import utc_now
     from perfkit.errors import UsageError
     from perfkit.plan.configuration import plan_capacity
     from perfkit.plan.evidence import gather_evidence, read_sources
@@ -144,25 +143,34 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         write_plan,
     )
     from perfkit.report.terminal import fill, print_status_line, terminal_width
+    from perfkit.result.output_folder import default_folder
 
-    folder = options.out or pathlib.Path("reports") / f"plan-{utc_now():%Y%m%dT%H%M%SZ}"
+    folder = options.out or default_folder("plan")
     check_plan_folder(folder)
     sources = read_sources(options.results)
     if not options.quiet:
         note_unverified(source.folder for source in sources)
     plan = plan_capacity(gather_evidence(sources), inputs)
     write_plan(plan, folder)
-    if not options.quiet:
-        for title, sentences in plan_notes(plan):
-            if title in CAVEATS:
-                for sentence in sentences:
-                    print(fill(f"perfkit: {title.lower()}: {harmless_sentence(sentence)}", terminal_width(), sys.stderr), file=sys.stderr)
     with reader_may_leave():
         if options.format == "json":
             print(json.dumps(plan_document(plan), indent=1))
         else:
             for sentence in [*headline(plan, is_listed=sys.stdout.isatty()), *predictions(plan)]:
                 print(fill(harmless_sentence(sentence), terminal_width()))
+            sys.stdout.flush()  # the answer comes before its caveats
+    if not options.quiet:
+        for title, sentences in plan_notes(plan):
+            if title == "Notes" and sys.stderr.isatty():
+                print(
+                    f"{len(sentences)} note{'s' * (len(sentences) > 1)} (plan.html has {'them' if len(sentences) > 1 else 'it'})",
+                    file=sys.stderr,
+                )
+            elif title in CAVEATS:
+                for sentence in sentences:
+                    print(fill(f"perfkit: {title.lower()}: {harmless_sentence(sentence)}", terminal_width(), sys.stderr), file=sys.stderr)
+    with reader_may_leave():
+        if options.format != "json":
             print(f"{folder}{os.sep}: plan.html, plan.md, plan.json, tables, plots")
     code, limits = _OUTCOMES[plan.verdict]
     number = len(plan.configurations)

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING
 from perfkit import digits
 from perfkit.cli.drawing import add_missing_report, draw_report
 from perfkit.cli.exit_code import ExitCode, exit_code_of
-from perfkit.cli.options import add_budget, add_resume, check_resume, command_that_continues, complete_result, whole_number, whole_points
+from perfkit.cli.options import (
+    add_budget,
+    add_resume,
+    check_resume,
+    command_that_continues,
+    complete_result,
+    default_place,
+    whole_number,
+    whole_points,
+)
 from perfkit.cli.output import reader_may_leave
 from perfkit.cli.url_scenario import add_scenario_or_url_options, scenario_source
 from perfkit.process.entry import without_blas_threads
@@ -41,7 +50,7 @@ _BY_SEVERITY = tuple(ExitCode[name] for name in _NAMES_BY_SEVERITY)
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
     add_scenario_or_url_options(parser)
-    parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="result folder; default: reports/<name>-<UTC time>")
+    parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help=f"result folder; {default_place('<name>')}")
     add_resume(parser)
     add_budget(parser)
     parser.add_argument("--format", choices=("text", "json"), default="text", help="what is printed to stdout: a table, or result.json")
@@ -73,9 +82,8 @@ def _execute(options: argparse.Namespace) -> ExitCode:
 
 
 def _run(options: argparse.Namespace) -> ExitCode:
-    from perfkit.clock import utc_now
     from perfkit.errors import UsageError
-    from perfkit.result.output_folder import locked
+    from perfkit.result.output_folder import default_folder, locked
     from perfkit.scenario.file import document_with_settings, make_cases, scenario_text
     from perfkit.scenario.load import SearchLoadSpec
 
@@ -99,7 +107,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
         )
     session = _Session(options)
     name = cases[0].loaded.scenario.name
-    folder = options.out or pathlib.Path("reports") / f"{name}-{utc_now():%Y%m%dT%H%M%SZ}"
+    folder = options.out or default_folder(name)
     if cases[0].values:
         with locked(folder, may_lock_inside=True):
             return _sweep(session, cases, folder, options)

@@ -17,6 +17,7 @@ from perfkit.fleet.fleet_machine import FleetMachine, RemoteWorkers, clock_error
 from perfkit.fleet.messages import Hello
 from perfkit.fleet.token import TOKEN_VARIABLE, new_token, read_token
 from perfkit.load.loop import Stoppable
+from perfkit.machine.own_addresses import is_loopback
 from perfkit.scenario.measure import Fleet as FleetSettings
 from perfkit.target.address import Address
 from perfkit.units import NS_PER_S
@@ -177,15 +178,16 @@ def limit_fault(hello: Hello, connections: int, workers: int) -> str:
 
 @contextlib.asynccontextmanager
 async def open_fleet(
-    settings: FleetSettings, clock: Clock, folder: pathlib.Path, note: Callable[[str], None], *, target_is_local: bool
+    settings: FleetSettings, clock: Clock, folder: pathlib.Path, note: Callable[[str], None], targets: Sequence[Address]
 ) -> AsyncIterator[Fleet]:
     """Waits until the machines of a fleet have joined, and ends them at the end of the block.
 
     Those on Dask are started first. `note` gets sentences for the user, such as what to run on each machine; `folder` is where relative paths
-    of the scenario begin. Raises UsageError for settings that cannot be used, and MeasurementError if not all machines join in time.
+    of the scenario begin, and `targets` are the addresses that get the load. Raises UsageError for settings that cannot be used, and MeasurementError if not all machines join in time.
     """
     given = read_token(folder / settings.token_file if settings.token_file else None)
-    token, listens_at = given or new_token(), settings.listen_at(target_is_local=target_is_local)
+    token, listens_at = given or new_token(), settings.listen_at(target_is_local=all(one.is_private for one in targets))
+    _check_port(*listens_at, targets)
     tls, within_s = _server_tls(settings, folder), settings.join_within_ns / NS_PER_S
     async with contextlib.AsyncExitStack() as stack:
         placement: DaskPlacement | None = None
@@ -209,6 +211,17 @@ async def open_fleet(
             mend = "see the logs of the others' Dask workers"
         await admission.wait(within_s, mend)
         yield Fleet(admission.machines, settings, clock)
+
+
+def _check_port(host: str, port: int, targets: Sequence[Address]) -> None:
+    """Raises UsageError if a target on this machine has the port."""
+    for target in targets:
+        is_same = stands_for_all(host) or host == target.host or (is_loopback(host) and is_loopback(target.host))
+        if target.is_local and not target.socket_path and target.port == port and is_same:
+            other = Address("http", host, port + 1).authority
+            raise UsageError(
+                f"fleet.listen: port {port} is that of the target, {target}: give another, such as `fleet.listen: {other}` (--fleet listen://{other})"
+            )
 
 
 @contextlib.asynccontextmanager

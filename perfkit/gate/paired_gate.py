@@ -19,12 +19,12 @@ from perfkit.gate.paired import Rule, rule_for
 from perfkit.gate.paired_decision import Decision, TrialError, decide_control, decide_pairs, generator_load, why_unmeasurable
 from perfkit.gate.pairs import ARMS, ArmName, ArmRun, ArmRunner, GateObserver, Pair, PairKind, Stage, arm_run, mean_length_s, run_pairs
 from perfkit.gate.sentences import DECIDED, changes_since, describe_resumption, resumption_notes
-from perfkit.gate.trial import run_specs, run_trial
+from perfkit.gate.trial import least_time, run_specs, run_trial
 from perfkit.gate.verdict import Comparison, GateFailure, Verdict
 from perfkit.history.accepted import NOTHING_ACCEPTED, AcceptedChanges
 from perfkit.measurement.control import Interruption
 from perfkit.measurement.lifecycle import RunProcesses
-from perfkit.result.fingerprint import fingerprint, fingerprint_differences
+from perfkit.result.fingerprint import fingerprint, fingerprint_differences, model_config_difference
 from perfkit.result.json_file import as_mapping
 from perfkit.result.model import Result
 from perfkit.scenario.file import LoadedScenario, scenario_document
@@ -36,7 +36,7 @@ _MAY_DIFFER = {"model_config"}  # a candidate may change it; the requests and th
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GateRequest:
-    """What to compare and how; raises UsageError for metrics that none of its load points has."""
+    """What to compare and how; raises UsageError for metrics that none of its load points has, and for a time limit that cannot be kept."""
 
     loaded: LoadedScenario
     baseline: Arm
@@ -73,6 +73,10 @@ class GateRequest:
                 rule_for(self.metrics, self.pairs)
             except ValueError as error:
                 raise UsageError(f"--pairs: {error}") from None
+        if (
+            least := least_time(self.loaded.scenario, self.choice, self.inputs, starts_servers=self.baseline.command is not None)
+        ) is not None:
+            least.check()
 
     @property
     def arms(self) -> Mapping[ArmName, Arm]:
@@ -290,7 +294,9 @@ def _scope_notes(request: GateRequest) -> list[str]:
 def arm_differences(results: Mapping[ArmName, Result], *, may_differ: bool) -> tuple[str, ...]:
     """What differs between the arms, as sentences: either what a candidate may change, or what makes the arms incomparable."""
     differences = fingerprint_differences(fingerprint(results["baseline"]), fingerprint(results["candidate"]))
-    return tuple(f"Between the arms {one.sentence}." for one in differences if (one.key in _MAY_DIFFER) is may_differ)
+    keys = model_config_difference(results["baseline"], results["candidate"])
+    sentences = {one.key: keys if keys and one.key == "model_config" else one.sentence for one in differences}
+    return tuple(f"Between the arms {sentence}." for key, sentence in sentences.items() if (key in _MAY_DIFFER) is may_differ)
 
 
 def _environment(results: Mapping[ArmName, Result]) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def pooled_variance(parts: Sequence[tuple[float | None, int]]) -> tuple[float | 
 
 
 WINDOWS_S = (2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 15.0, 20.0)
-LONGEST_WINDOW_S = 120.0
+SHORTEST_WINDOW_S, LONGEST_WINDOW_S = 0.1, 120.0
 _SMALL_SHARE = 0.1  # of the variance between restarts: it makes the deviation of a pair 5 % larger
 _EFFICIENCY = 3 / math.pi  # of the signed-rank test beside Student's t (E. L. Lehmann, *Nonparametrics*, 2.4)
 _SPARE = 1.25  # a window holds so many times the samples that a percentile needs, since no run is like the trial
@@ -103,11 +103,16 @@ class TrialMetric:
         )
 
     def least_window_s(self, *, is_enough: bool) -> float:
-        """The window in which a percentile has all the samples that it should have; or the fewest with which it is reported at all."""
-        if (quantile := QUANTILES.get(self.metric.name)) is None:
-            return 0.0
-        samples = minimum_samples(quantile) if is_enough else 1 / (1 - quantile)
-        return _SPARE * samples / self.per_s if self.per_s > 0 else math.inf
+        """`least_window_s` at the rate of the trial."""
+        return least_window_s(self.metric.name, self.per_s, is_enough=is_enough)
+
+
+def least_window_s(metric: str, per_s: float, *, is_enough: bool) -> float:
+    """The window in which a percentile has all the samples that it should have, or the fewest with which it is reported; 0 for another metric."""
+    if (quantile := QUANTILES.get(metric)) is None:
+        return 0.0
+    samples = minimum_samples(quantile) if is_enough else 1 / (1 - quantile)
+    return _SPARE * samples / per_s if per_s > 0 else math.inf
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -166,9 +171,10 @@ def make_schedule(trial: Sequence[TrialMetric], request: TimeRequest, cost: RunC
             run_s = cost.seconds(request.window_s or max(least_s, 1.0))
             needed_s = (request.limit_s or 0.0) - request.left_s + 2 * (fewest + request.control_pairs) * run_s
             enough = write_minutes(needed_s * _TIME_RESERVE)
+            shorter = "" if request.window_s is None else ", or lessen measure.duration"
             raise TimeTooShortError(
                 f"--time {write_minutes(request.limit_s or 0.0)}: too short for {fewest} pairs, since each run takes {cost.overhead_s:.1f} s "
-                f"beside its windows: give at least {enough}",
+                f"beside its windows: give at least {enough}{shorter}",
                 enough=enough,
             )
         schedule = best
@@ -198,7 +204,7 @@ def spend_time(
         run_s = (request.left_s or 0.0) / (2 * (pairs + request.control_pairs))
         available_s = (run_s - cost.overhead_s) / cost.load_points
         length_s = request.window_s or math.floor(10 * min(available_s, max(WINDOWS_S[-1], math.ceil(least_s)))) / 10
-        if length_s < max(least_s, 0.1) or length_s > available_s:
+        if length_s < max(least_s, SHORTEST_WINDOW_S) or length_s > available_s:
             continue
         widest = max((half_width(one, rule, pairs, length_s) / metric.bounds.margin for metric, one in noise.items()), default=-pairs)
         if best is None or widest < best[0]:

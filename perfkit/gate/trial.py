@@ -4,13 +4,16 @@ import dataclasses
 import math
 import statistics
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Literal
 
 from perfkit.gate.arm import Arm, GateContext, RunningTarget, RunSpec, measure_loads, running_target
 from perfkit.gate.folder import FixedSettings, GateInputs
+from perfkit.gate.least_time import RESERVE_S, WINDOWS_OF_A_PROCESS, LeastTime
 from perfkit.gate.metrics import MetricChoice
+from perfkit.gate.paired import fewest_pairs
 from perfkit.gate.paired_decision import TrialError, why_unmeasured
 from perfkit.gate.pairs import ARMS, ArmName, RunPoint, Stage, blocking_warning, run_point
-from perfkit.gate.schedule import RunCost, TimeRequest, TrialMetric, describe_schedule, make_schedule
+from perfkit.gate.schedule import SHORTEST_WINDOW_S, RunCost, TimeRequest, TrialMetric, describe_schedule, least_window_s, make_schedule
 from perfkit.gate.verdict import Fault, Timing
 from perfkit.measurement.connections import max_connections
 from perfkit.result.model import Result
@@ -25,9 +28,7 @@ _REPLAY_WINDOW_NS = 20 * NS_PER_S
 _SETTLE_NS = NS_PER_S // 4  # the server is warm already, but the queue of the new load has to build up
 _NOTED_WARNINGS = {"json_tensors", "connections_limited"}
 _WARMUP_STEP_NS = NS_PER_S // 10
-_WINDOWS_OF_A_PROCESS = 2
 _PROCESSES: tuple[ArmName, ...] = ("baseline", "candidate", "candidate", "baseline")
-_RESERVE_S = 5.0  # for the verdict and its outputs
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,6 +79,8 @@ class _TrialRun:
         self._results: dict[ArmName, Result] = {}
         self._points: dict[ArmName, list[list[tuple[RunPoint, ...]]]] = {arm: [] for arm in ARMS}
         self._overheads_s: list[float] = []
+        self._starts_s: list[float] = []
+        self._least_time = least_time(self._scenario, choice, inputs, starts_servers=arms["baseline"].command is not None)
         self._notes: list[str] = []
         self._started_ns = context.clock.now_ns()
 
@@ -112,6 +115,9 @@ class _TrialRun:
         points = list[tuple[RunPoint, ...]]()
         async with running_target(self._arms[name], self._context, Stage(name, "trial", run)) as target:
             began_ns = clock.now_ns()
+            self._starts_s.append((began_ns - start_ns) / NS_PER_S)
+            if self._least_time is not None:
+                self._least_time.check(self._starts_s)
             if self._is_standard and self._concurrency is None:
                 self._concurrency = await self._saturating_concurrency(target)
             if name not in self._warmups_s:
@@ -170,7 +176,7 @@ class _TrialRun:
     @property
     def _specs(self) -> tuple[RunSpec, ...]:
         specs = load_specs(self._scenario, self._loads, self._warmup_ns, self._window_ns, None)
-        return tuple(dataclasses.replace(spec, repetitions=_WINDOWS_OF_A_PROCESS if self._studies_noise else 1) for spec in specs)
+        return tuple(dataclasses.replace(spec, repetitions=WINDOWS_OF_A_PROCESS if self._studies_noise else 1) for spec in specs)
 
     @property
     def _warmup_ns(self) -> int:
@@ -188,7 +194,7 @@ class _TrialRun:
             pairs=self._inputs.pairs,
             limit_s=limit_s,
             spent_s=spent_s,
-            left_s=None if limit_s is None else limit_s - spent_s - _RESERVE_S,
+            left_s=None if limit_s is None else limit_s - spent_s - RESERVE_S,
             control_pairs=self._inputs.control_pairs,
         )
         metrics = self._trial_metrics()
@@ -218,6 +224,35 @@ class _TrialRun:
             return measured_per_s
 
         return await find_saturating_concurrency(throughput_per_s, min(_MAXIMUM_CONCURRENCY, max_connections(self._scenario)))
+
+
+def least_time(scenario: Scenario, choice: MetricChoice, inputs: GateInputs, *, starts_servers: bool) -> LeastTime | None:
+    """What is known of the time of a gate before its trial; None without a limit."""
+    if inputs.time_limit_ns is None:
+        return None
+    loads = (closed_loop(1), poisson(1.0)) if choice.is_standard else single_points(scenario.load)
+    kinds: list[Literal["closed", "open"]] = ["closed" if isinstance(load, ClosedLoadSpec) else "open" for load in loads]
+    given_ns, warmup = given_window_ns(scenario), scenario.measure.warmup_ns
+    fewest = fewest_pairs(sum(len(choice.gated(kind)) for kind in kinds))
+    windows_s = [
+        least_window_s(name, load.open.rates_per_s[0], is_enough=False)
+        for load in loads
+        if not choice.is_standard and isinstance(load, OpenLoadSpec) and load.open.rates_per_s and load.open.shape is None
+        for name in choice.gated("open")
+    ]
+    keys = {"measure.duration": given_ns is not None, "measure.warmup": bool(scenario.warmup_ns), "--control": inputs.control_pairs > 0}
+    keys["--pairs"] = inputs.pairs is not None and inputs.pairs > fewest
+    return LeastTime(
+        limit_s=inputs.time_limit_ns / NS_PER_S,
+        pairs=inputs.pairs or fewest,
+        control_pairs=inputs.control_pairs,
+        window_s=max([SHORTEST_WINDOW_S, *windows_s]) if given_ns is None else given_ns / NS_PER_S,
+        trial_window_s=min(_WINDOW_NS, given_ns or _WINDOW_NS) / NS_PER_S,
+        warmups_s=tuple((spec.warmup_ns or 0) / NS_PER_S for spec in load_specs(scenario, loads, scenario.warmup_ns, None, None)),
+        probe_s=min(_WARMUP_PROBE_NS, given_ns or _WARMUP_PROBE_NS) / NS_PER_S if warmup == "auto" else 0.0,
+        starts_servers=starts_servers,
+        keys=tuple(key for key, shortens in keys.items() if shortens),
+    )
 
 
 def run_specs(scenario: Scenario, settings: FixedSettings, seed: int) -> tuple[RunSpec, ...]:

@@ -24,7 +24,7 @@ class WholePoint:
 
     tag: str
     probe_time_ns: int
-    """The service time of a single request, from which the source chose the load point."""
+    """The mean time between answers before the load, from which the source chose the load point."""
     took_s: float
     ended_at_s: float
     """The wall-clock time of its end, since the epoch."""

@@ -345,9 +345,9 @@ async def _join_fleet(runs: Sequence[ScenarioRun], target: RunTarget, machines: 
         return
     from perfkit.fleet.fleet import open_fleet  # whose modules other runs do without
 
-    is_local = all(one.is_private for address in target.addresses.values() for one in (address, *address.replicas))
+    targets = [one for address in target.addresses.values() for one in (address, *address.replicas)]
     fleet = await machines.enter_async_context(
-        open_fleet(first.scenario.fleet, clock, first.loaded.folder, first.observer.note_added, target_is_local=is_local)
+        open_fleet(first.scenario.fleet, clock, first.loaded.folder, first.observer.note_added, targets)
     )
     for run in runs:
         run.use_fleet(fleet)

@@ -22,7 +22,7 @@ class LoadPointSource(Protocol):
     """Chooses the next load point."""
 
     def next_point(self, probe_time_ns: int) -> LoadPoint | None:
-        """The next load point, or None at the end; `probe_time_ns` is the service time of a single request on an idle target."""
+        """The next load point, or None at the end; `probe_time_ns` is the mean time between answers before the load; see `ProbeResult`."""
 
     def record(self, window: "Window", point: "Point", took_s: float) -> None:
         """Takes the measurement of the last load point; `took_s` includes warm-up and drain."""

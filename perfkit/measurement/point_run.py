@@ -26,9 +26,12 @@ from perfkit.measurement.worker_specs import calibrated_transport_ns
 from perfkit.points.measured import PointMeasurement
 from perfkit.recorder.window import Window
 from perfkit.result.telemetry_file import SampledPoint
-from perfkit.telemetry.messages import PointBegins
+from perfkit.telemetry.messages import EndedPoint, PointBegins
 from perfkit.units import NS_PER_S
 from perfkit.workers.point_recording import PointRecording
+
+_MOST_ENDED = 60
+"""More lines than a terminal has."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ class PointRun:
     async def measure_next(self, target: RunTarget, observation: Observation, renewal: SecretRenewal) -> None:
         """Measures one load point; all of a repetition come before the next, so that slow drift affects all load points alike."""
         run = self._run
-        self._probe_time_ns = max(one.probed.probe_time_ns for one in run.workloads.values())
+        self._probe_time_ns = max(one.probed.answer_gap_ns for one in run.workloads.values())
         load_point, added = run.so_far.next_point(run.source, self._probe_time_ns)
         if load_point is None:
             run.has_ended = True
@@ -72,7 +75,7 @@ class PointRun:
         run.observer.case_begins(run.title)
         run.observer.point_started(number - 1, total, title, seconds, left_s)
         times_name = "response time" if is_open(load_point) else "service time"
-        measured, begins = run.measured, PointBegins(number, total, title, times_name, seconds, left_s)
+        measured, begins = run.measured, PointBegins(number, total, title, times_name, seconds, left_s, self._ended())
         await self._measure_point(load_point, target, observation, begins, renewal)
         if run.so_far.status == "complete" and run.interruption.count:
             for each in run.interleaved:
@@ -85,6 +88,26 @@ class PointRun:
         """The number of the next load point among those of all runs, from 1, and their total."""
         run = self._run
         return sum(each.measured for each in run.interleaved) + 1, sum(each.total for each in run.interleaved)
+
+    def _ended(self) -> tuple[EndedPoint, ...]:
+        """The load points that were measured before, of all runs, each with its newest repetition."""
+        ended = dict[str, EndedPoint]()
+        for run in self._run.interleaved:
+            for point in run.so_far.points:
+                if point.workload is None or point.alone:
+                    title = f"{run.title and f'{run.title}: '}{point.title}"
+                    before = ended.get(title)
+                    ended[title] = EndedPoint(
+                        title,
+                        1 if before is None else before.repetitions + 1,
+                        point.throughput_per_s,
+                        point.times.p50,
+                        point.times.p99,
+                        point.failed_share.estimate,
+                        point.valid,
+                        tuple(warning.code for warning in point.warnings),
+                    )
+        return tuple(ended.values())[-_MOST_ENDED:]
 
     async def _measure_point(
         self, load_point: LoadPoint, target: RunTarget, observation: Observation, begins: PointBegins, renewal: SecretRenewal

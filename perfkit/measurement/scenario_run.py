@@ -271,11 +271,14 @@ class ScenarioRun:
             self.writer.write_traces(PARTS, self.traces.split([one.address for one in self.workloads.values()]))
 
     def add_notes(self, observation: "Observation") -> None:
-        """Adds the notes of telemetry to the result; the first of the runs passes them on."""
+        """Adds the notes of telemetry to the result; the first of the runs passes them on, but that a machine has no GPU."""
+        from perfkit.telemetry.messages import NO_GPU_NOTE  # later than the first request
+
         known: list[str] = self.so_far.environment.get("telemetry", {}).get("notes", [])
         new = [note for note in observation.notes if note not in known]
         for note in new if self is self.interleaved[0] else ():
-            self.observer.note_added(note)
+            if not note.startswith(NO_GPU_NOTE):
+                self.observer.note_added(note)
         self.so_far.environment["telemetry"] = {"notes": [*known, *new]}
 
     def _ended(self) -> "Result":

@@ -24,6 +24,7 @@ from perfkit.load.planned_loads import plan_sequences
 from perfkit.load.sequence_requests import with_sequence
 from perfkit.load.sequences import SequenceSource
 from perfkit.machine.limits import MemoryBudget
+from perfkit.measurement.answer_gap import answer_gap_ns
 from perfkit.measurement.shared_memory import RunRegions, SharedTensors
 from perfkit.measurement.target_metadata import TrialRequests, read_target_metadata
 from perfkit.measurement.workload_requests import make_workload_requests
@@ -71,8 +72,12 @@ class ProbeResult:
     expectation: Expectation
     probe_time_ns: int
     """The service time of the first request, which was sent alone."""
+    answer_gap_ns: int
+    """The mean time between answers: of a search, from a short closed loop; otherwise the time of the first request."""
     config_sha256: str
     """Digest of the model's configuration; empty if the server does not report it."""
+    config_keys: Mapping[str, str]
+    """The configuration's keys and values as texts."""
     largest_bytes: int
     """The size of the first answer, or of the largest request, which a model may return."""
     warnings: tuple[MeasurementWarning, ...] = ()
@@ -181,7 +186,9 @@ async def probe(client: Client, address: Address, loaded: LoadedScenario, clock:
             payload_sha256=await _in_thread(lambda checkpoint: payload_sha256(requests if shared is None else whole, checkpoint)),
             expectation=expectation,
             probe_time_ns=probe_time_ns,
+            answer_gap_ns=await answer_gap_ns(lambda: send(requests[0]), scenario, clock, probe_time_ns),
             config_sha256=config.sha256,
+            config_keys={address.sanitize(key): address.sanitize(value) for key, value in config.keys.items()},
             largest_bytes=max(answer_bytes, *map(_input_bytes, requests)),
             composing_models=described.composing_models,
             shared=shared,
@@ -323,6 +330,7 @@ def describe_protocol(probed: ProbeResult, address: Address) -> dict[str, Any]:
         "tls": address.tls is not None,
         "payload_sha256": probed.payload_sha256,
         "model_config_sha256": probed.config_sha256,
+        **({"model_config": dict(probed.config_keys)} if probed.config_keys else {}),
         **({} if shared is None else {"shared_memory": {name: getattr(shared, name) for name in ("kind", "input_bytes", "output_bytes")}}),
     }
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from perfkit.plan.evidence import KEPT_UP, Evidence, OpenPoint
 from perfkit.plan.exceedances import RateTimes, Window
+from perfkit.plan.missing_measurement import MissingMeasurement
 from perfkit.plan.model import RatePoint
 from perfkit.plan.rate_curve import FEWEST_RATES, RateCurve
 from perfkit.plan.rate_points import figure_ns, known_rates, points_by_rate
@@ -22,7 +23,13 @@ _BEYOND_CHANCE = 3.0  # standard errors
 _LOWEST_SHARE = 0.85  # lower limit ÷ estimate; below it the capacity is too uncertain for a plan
 _INTERPOLATED = 1000
 _SUGGESTED_SHARES = (0.4, 0.55, 0.7, 0.85)  # of the saturation
-_SHORTEST_SUGGESTED_S, _LONGEST_SUGGESTED_S = 30, 600
+_BEYOND_SATURATION, _AROUND_ONE, _BELOW_LOWEST, _ABOVE_HIGHEST = (
+    (1.0, 1.2),
+    (0.5, 1.0, 1.5, 2.0, 3.0),
+    (0.1, 0.25, 0.5, 0.75),
+    (1.25, 1.5, 2.0, 3.0),
+)
+_MOST_TIMES_AS_LONG = 100
 _SAMPLES_FACTOR = 3  # near saturation requests are correlated, and a percentile needs more of them
 
 
@@ -44,7 +51,7 @@ def estimate_capacity(
 ) -> CapacityEstimate:
     """Estimate the capacity under all limits of the SLO; a refusal says what to measure, and which measurements did not count."""
     if refusal := _refusal(evidence, points, limits, curves):
-        return _refused("", refusal, evidence)
+        return _refused("", *refusal, evidence)
     times, saturation_per_s, bounds = _rate_times(evidence), _saturation_per_s(points), _bounds(points, limits)
     throughput_per_s = saturation_per_s or max(point.throughput_per_s for point in points if point.state != "not valid")
     capacities = {
@@ -57,40 +64,59 @@ def estimate_capacity(
     decisive = min(capacities, key=lambda name: capacities[name].low_per_s)
     capacity = lowest_capacity(list(capacities.values()))
     if refusal := _imprecision(decisive, capacity):
-        return _refused(decisive, refusal, evidence)
+        return _refused(decisive, *refusal, evidence)
     return CapacityEstimate(decisive, capacity)
 
 
-def _refused(percentile: str, reason: str, evidence: Evidence) -> CapacityEstimate:
-    return CapacityEstimate(percentile, refusal=" ".join([reason, *evidence.repeated]))
+def _refused(percentile: str, reason: str, missing: MissingMeasurement | None, evidence: Evidence) -> CapacityEstimate:
+    command = "" if missing is None or not missing.rates_per_s else missing.command(evidence.scenario, evidence.sources[0])
+    told = [f"To measure that: {command}"] if command else []
+    return CapacityEstimate(percentile, refusal=" ".join([reason, *evidence.repeated, *told]))
 
 
-def _refusal(evidence: Evidence, points: Sequence[RatePoint], limits: Mapping[str, int], curves: Mapping[str, RateCurve]) -> str:
-    """Why these points give no capacity, as a sentence; empty if they do."""
+def _refusal(
+    evidence: Evidence, points: Sequence[RatePoint], limits: Mapping[str, int], curves: Mapping[str, RateCurve]
+) -> tuple[str, MissingMeasurement | None] | None:
+    """Why these points give no capacity, as a sentence, and the measurement that is missing; None if they do."""
     if not points:
-        return "There are only closed loops, which have no arrival rate: measure it with load: {open: {rate: […]}}."
+        reason = "There are only closed loops, which have no arrival rate: measure it with load: {open: {rate: […]}}."
+        return reason, closed_loops_lack(evidence)
+    seconds = max((point.measured.duration_s for point in evidence.open_points), default=0.0)
+    rates = [point.rate_per_s for point in points]
     judged = [point for point in points if point.meets_slo is not None]
     listed = ", ".join(format_rate_per_s(point.rate_per_s) for point in points)
     if len(points) == 1:
-        return f"Only one rate was measured, {listed}, and one point gives no capacity: measure at least {FEWEST_RATES} rates, some of which miss the SLO."
+        reason = f"Only one rate was measured, {listed}, and one point gives no capacity: measure at least {FEWEST_RATES} rates, some of which miss the SLO."
+        return reason, MissingMeasurement.at([share * rates[0] for share in _AROUND_ONE], seconds)
     if not any(point.state != "not valid" for point in points):
-        return f"No measurement is valid ({listed}): the load generator was the bottleneck, or late, or the target was cold; see the warnings of the results."
+        reason = f"No measurement is valid ({listed}): the load generator was the bottleneck, or late, or the target was cold; see the warnings of the results."
+        return reason, None
     if judged and not any(point.meets_slo for point in judged):
         lowest = judged[0]
         never = f"The SLO is never met, not even at the lowest rate that counts, {format_rate_per_s(lowest.rate_per_s)} ({_figures(lowest, limits)})"
         below = [point for point in points if point.rate_per_s < lowest.rate_per_s]
         if below:
             left_out = ", ".join(f"{format_rate_per_s(point.rate_per_s)} ({point.state})" for point in below)
-            return (
+            reason = (
                 f"{never}. Lower rates were measured, and cannot be judged: {left_out}. Measure these again, on a quiet machine or longer."
             )
-        return f"{never}: measure lower rates, or relax the SLO."
+            return reason, MissingMeasurement.at([point.rate_per_s for point in below], 2 * seconds)
+        lower = MissingMeasurement.at([share * lowest.rate_per_s for share in _BELOW_LOWEST], seconds)
+        return f"{never}: measure lower rates, or relax the SLO.", lower
     if judged and all(point.meets_slo for point in judged):
-        return _never_missed(judged[-1], points, limits)
+        higher = MissingMeasurement.at([share * judged[-1].rate_per_s for share in _ABOVE_HIGHEST], seconds)
+        return _never_missed(judged[-1], points, limits), higher
     for name in limits:
         if name not in curves:
-            return _too_few_rates(name, points, known_rates(evidence, name))
-    return ""
+            return _too_few_rates(name, points, known_rates(evidence, name)), suggestion(name, points)
+    return None
+
+
+def closed_loops_lack(evidence: Evidence) -> MissingMeasurement:
+    """The open loops that a configuration with closed loops alone lacks."""
+    saturation_per_s = max((point.throughput_per_s for point in evidence.closed_points), default=0.0)
+    seconds = max((point.duration_s for point in evidence.closed_points), default=0.0)
+    return MissingMeasurement.at([share * saturation_per_s for share in (*_SUGGESTED_SHARES, *_BEYOND_SATURATION)], seconds)
 
 
 def _too_few_rates(name: str, points: Sequence[RatePoint], known: Sequence[float]) -> str:
@@ -111,20 +137,25 @@ def _too_few_rates(name: str, points: Sequence[RatePoint], known: Sequence[float
 
 def suggested_rates(name: str, points: Sequence[RatePoint]) -> str:
     """Rates below saturation, and windows that hold the samples that a percentile needs, as a sentence."""
+    if (missing := suggestion(name, points)) is None:
+        return "No request succeeded: measure rates that the target answers."
+    often = f", with {missing.repetitions} repetitions (measure.repetitions)" if missing.repetitions > 1 else ""
+    listed = [format_rate_per_s(rate) for rate in missing.rates_per_s]
+    return (
+        f"Measure more rates below saturation, such as {', '.join(listed[:-1])} and {listed[-1]} (load.open.rate), "
+        f"in windows of at least {_duration(missing.window_s)} (measure.duration){often}."
+    )
+
+
+def suggestion(name: str, points: Sequence[RatePoint]) -> MissingMeasurement | None:
+    """Rates below saturation with windows that hold the samples that a percentile needs; None if no request succeeded."""
     valid = [point for point in points if point.state != "not valid"]
     saturation_per_s = _saturation_per_s(points) or max(min(point.rate_per_s, point.throughput_per_s) for point in valid)
     if not saturation_per_s:
-        return "No request succeeded: measure rates that the target answers."
-    rates = [float(f"{share * saturation_per_s:.2g}") for share in _SUGGESTED_SHARES]
+        return None
     samples = minimum_samples(QUANTILES[name]) if name in QUANTILES else 0
-    needed_s = max(_SHORTEST_SUGGESTED_S, math.ceil(_SAMPLES_FACTOR * samples / rates[0]))
-    repetitions = math.ceil(needed_s / _LONGEST_SUGGESTED_S)
-    often = f", with {repetitions} repetitions (measure.repetitions)" if repetitions > 1 else ""
-    listed = [format_rate_per_s(rate) for rate in rates]
-    return (
-        f"Measure more rates below saturation, such as {', '.join(listed[:-1])} and {listed[-1]} (load.open.rate), "
-        f"in windows of at least {_duration(needed_s / repetitions)} (measure.duration){often}."
-    )
+    lowest_per_s = float(f"{_SUGGESTED_SHARES[0] * saturation_per_s:.2g}")
+    return MissingMeasurement.at([share * saturation_per_s for share in _SUGGESTED_SHARES], _SAMPLES_FACTOR * samples / lowest_per_s)
 
 
 def _never_missed(highest: RatePoint, points: Sequence[RatePoint], limits: Mapping[str, int]) -> str:
@@ -143,23 +174,27 @@ def _figures(point: RatePoint, limits: Mapping[str, int]) -> str:
     return ", ".join([*shown, point.state] if point.state != KEPT_UP else shown) or "too few samples"
 
 
-def _imprecision(percentile: str, capacity: Capacity) -> str:
-    """Why the capacity is too uncertain to plan with, as a sentence that says what to measure; empty if it is not."""
+def _imprecision(percentile: str, capacity: Capacity) -> tuple[str, MissingMeasurement] | None:
+    """Why the capacity is too uncertain to plan with, as a sentence that says what to measure, and that measurement; None if it is not."""
+    shares = [NEAR[0], sum(NEAR) / 2, NEAR[1]]
     name, near_per_s = percentile.replace("_", "."), [format_rate_per_s(share * capacity.per_s) for share in NEAR]
     rates = f"rates from {near_per_s[0]} to {near_per_s[1]} at which the target keeps up"
     if capacity.clusters < FEWEST_CLUSTERS:
-        return (
+        reason = (
             f"The windows are too short for {name}: slow requests come in clusters, one whenever the queue fills, and the "
             f"{_duration(capacity.measured_s)} measured near the capacity, about {format_rate_per_s(capacity.per_s)}, hold about "
             f"{math.floor(10 * capacity.clusters) / 10:.1f} clusters above the limit, where a plan needs {FEWEST_CLUSTERS:g}. Measure {_duration(capacity.needed_s)} in all at {rates}."
         )
+        return reason, MissingMeasurement.at([share * capacity.per_s for share in shares], capacity.needed_s / len(shares))
     share = capacity.low_per_s / capacity.per_s if capacity.per_s else 0.0
     if share < _LOWEST_SHARE:
         longer = (math.log(share) / math.log(_LOWEST_SHARE)) ** 2 if share > 0 else math.inf
         amount = f"about {math.ceil(longer)} times as long" if longer <= 100 else "far longer"
         interval = f"{format_rate_per_s(capacity.low_per_s)} to {format_rate_per_s(capacity.high_per_s)}"
-        return f"The capacity is too uncertain to plan with, {interval}: measure {amount} as now ({_duration(capacity.measured_s)}) at {rates}, and more restarts."
-    return ""
+        reason = f"The capacity is too uncertain to plan with, {interval}: measure {amount} as now ({_duration(capacity.measured_s)}) at {rates}, and more restarts."
+        again_s = capacity.measured_s * min(longer, _MOST_TIMES_AS_LONG) / len(shares)
+        return reason, MissingMeasurement.at([share * capacity.per_s for share in shares], again_s)
+    return None
 
 
 def _duration(seconds: float) -> str:

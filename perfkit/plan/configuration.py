@@ -20,7 +20,7 @@ from perfkit.plan.capacity import (
     pareto_front,
     target_concurrency,
 )
-from perfkit.plan.capacity_estimate import estimate_capacity
+from perfkit.plan.capacity_estimate import closed_loops_lack, estimate_capacity
 from perfkit.plan.evidence import KEPT_UP, Evidence
 from perfkit.plan.forecast import forecast_exhaustion
 from perfkit.plan.input_texts import Price
@@ -219,9 +219,12 @@ def plan_capacity(evidence: Sequence[Evidence], inputs: PlanInputs) -> CapacityP
         listed = ", ".join(sorted(configuration.name for configuration in evidence))
         raise UsageError(f"--price: there is no configuration {unknown[0]!r}; the configurations are {listed}")
     if not any(configuration.open_points for configuration in evidence):
+        first = evidence[0]
+        missing = closed_loops_lack(first)
+        command = f". To measure that: {missing.command(first.scenario, first.sources[0])}" if missing.rates_per_s else ""
         raise UsageError(
-            f"{', '.join(evidence[0].sources)}: these results hold only closed loops, which have no arrival rate and no response time; a "
-            "capacity needs a result of load: {open: {rate: […]}} or load: {search: …}"
+            f"{', '.join(first.sources)}: these results hold only closed loops, which have no arrival rate and no response time; a "
+            f"capacity needs a result of load: {{open: {{rate: […]}}}} or load: {{search: …}}{command}"
         )
     compares_costs = _compares_costs(evidence, inputs)
     check_day(evidence, inputs)

@@ -86,6 +86,8 @@ class Evidence:
     """The date of the latest result, such as `2026-01-31`."""
     repeated: tuple[str, ...] = ()
     """Sentences about the results whose arrivals repeat those of others, with the remedy; they are among the notes, too."""
+    scenario: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """That of the first source."""
 
     @property
     def runs(self) -> int:
@@ -207,6 +209,7 @@ def _evidence(label: str, protocol: Protocol, sources: Sequence[Source], is_one_
         batch_size=_batch_size(first.scenario),
         settings=", ".join(f"{key} {value}" for key, value in facts.items() if key != "model"),
         sources=tuple(str(source.folder) for source in sources),
+        scenario=first.scenario,
         open_points=tuple(opened),
         closed_points=tuple(closed),
         single_request_batches=tuple(single),

@@ -180,11 +180,12 @@ def judge_steady_state(series_by_name: Mapping[str, Series]) -> SteadyState:
 
 
 def describe_drift(name: str, measured: Drift) -> str:
-    """A drift in words; a change that is impossible (below -100 %) or says no more than "steep" is a dash, since a line fits badly there."""
-    total, low, high = (f"{change:+.1%}" if -1 <= change <= _STEEPEST else "–" for change in (measured.total, measured.low, measured.high))
-    if total == "–":
+    """A drift in words, without changes that are impossible (below -100 %) or say no more than "steep", since a line fits badly there."""
+    total, low, high = (f"{change:+.1%}" if -1 <= change <= _STEEPEST else "" for change in (measured.total, measured.low, measured.high))
+    if not total:
         return f"{name} {'rises' if measured.total > 0 else 'falls'} steeply over the window"
-    return f"{name} drifts by {total} over the window ({low} to {high})"
+    interval = f"{low} to {high}" if low and high else f"{low} or more" if low else f"{high} or less" if high else "by a wide interval"
+    return f"{name} drifts by {total} over the window ({interval})"
 
 
 def _means(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

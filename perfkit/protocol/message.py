@@ -147,6 +147,8 @@ class ModelConfig:
     there is no such limit."""
     shapes: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     """The shapes of the inputs and outputs that it lists, by name, without the batch dimension."""
+    keys: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Its keys and values as texts; see `config_keys`."""
 
 
 _HIGHEST_IDS = {"TYPE_INT32": 2**31 - 1, "TYPE_UINT32": 2**32 - 1}

@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError, Message
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import v2_pb2, wire_format
+from perfkit.protocol.config_keys import config_keys
 from perfkit.protocol.message import (
     IndexedModel,
     InferRequest,
@@ -205,6 +206,8 @@ def model_config(message: v2_pb2.ModelConfigResponse) -> ModelConfig:
 
     Raises ProtocolError if the batch size is negative.
     """
+    from google.protobuf import json_format  # only a server with configurations needs it
+
     config = message.config
     if config.max_batch_size < 0:
         raise ProtocolError(f"the server's model configuration is not v2: its max_batch_size is {config.max_batch_size}")
@@ -220,7 +223,8 @@ def model_config(message: v2_pb2.ModelConfigResponse) -> ModelConfig:
     is_decoupled, has_sequences = config.model_transaction_policy.decoupled, config.HasField("sequence_batching")
     shapes = {one.name: tuple(one.dims) for one in config.input} | {one.name: tuple(one.dims) for one in config.output}
     highest_id = highest_sequence_id(id_types)
-    return ModelConfig(config.max_batch_size, sha256, required, tuple(models), is_decoupled, has_sequences, highest_id, shapes)
+    keys = config_keys(json_format.MessageToDict(config, preserving_proto_field_name=True))
+    return ModelConfig(config.max_batch_size, sha256, required, tuple(models), is_decoupled, has_sequences, highest_id, shapes, keys)
 
 
 def model_metadata_message(metadata: ModelMetadata) -> v2_pb2.ModelMetadataResponse:

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from perfkit.errors import ErrorKind, ProtocolError
+from perfkit.protocol.config_keys import config_keys
 from perfkit.protocol.message import IndexedModel, ModelConfig, ModelMetadata, TensorMetadata, composing_model, highest_sequence_id
 from perfkit.protocol.rest_json import load_document, read_list, read_list_or_none, read_text
 from perfkit.protocol.tensor import Buffer
@@ -87,7 +88,9 @@ def decode_model_config(body: Buffer) -> ModelConfig:
     sha256 = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
     has_sequences, tensors = isinstance(batching, dict), [*_objects(document.get("input")), *_objects(document.get("output"))]
     shapes = {str(one.get("name")): dims for one in tensors if (dims := _dims(one.get("dims"))) is not None}
-    return ModelConfig(size, sha256, required, tuple(models), is_decoupled, has_sequences, highest_sequence_id(id_types), shapes)
+    return ModelConfig(
+        size, sha256, required, tuple(models), is_decoupled, has_sequences, highest_sequence_id(id_types), shapes, config_keys(document)
+    )
 
 
 def _dims(value: object) -> tuple[int, ...] | None:

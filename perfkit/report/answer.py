@@ -3,20 +3,23 @@
 import dataclasses
 import itertools
 import math
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from perfkit.errors import MeasurementWarning
+from perfkit.errors import MeasurementWarning, first_sentence
 from perfkit.report.first_requests import cold_start_sentence, idle_sentence
 from perfkit.report.load_points import workload_title
 from perfkit.report.mix import neighbour_sentences
-from perfkit.report.table import MISSING, Column, Table, format_error_rate
+from perfkit.report.table import Column, Table, format_error_rate
 from perfkit.report.warning_texts import warning_texts
+from perfkit.result.distribution import QUANTILES
 from perfkit.result.load import ClosedLoad, OpenLoad
 from perfkit.result.model import Point, Result
+from perfkit.stats.percentiles import minimum_samples
 from perfkit.stats.validity import COLD, INVALIDATING
 from perfkit.units import format_duration_ns, format_rate_per_s
 
-_MOST_NAMED = 3
+_MOST_NAMED, _SHORTEST_MESSAGE = 3, 60
 MOST_FAILURES = 0.01
 """A target that fails more of its requests does not keep up."""
 _VERDICTS = {"satisfied": "the SLO is met", "violated": "the SLO is missed", "inconclusive": "too few samples to judge the SLO"}
@@ -195,8 +198,12 @@ def _figures(point: Point) -> str:
 
 
 def _times(point: Point) -> str:
-    values_ns = {name: getattr(point.times, name) if point.times.count else None for name in ("p50", "p99")}
-    told = ", ".join(f"{name} {MISSING if value_ns is None else format_duration_ns(value_ns)}" for name, value_ns in values_ns.items())
+    """The percentiles that the window tells, and for the first that it does not its requests and those that are needed; then what failed."""
+    values_ns = {name: getattr(point.times, name) for name in ("p50", "p99")} if point.times.count else {}
+    parts = [f"{name} {format_duration_ns(value_ns)}" for name, value_ns in values_ns.items() if value_ns is not None]
+    if untold := next((name for name, value_ns in values_ns.items() if value_ns is None), ""):
+        parts.append(f"too few requests for {untold} ({point.times.count:,} of {minimum_samples(QUANTILES[untold]):,})")
+    told = ", ".join(parts) or "no request succeeded"
     failed = point.failed_share
     bounds = "" if failed.low == failed.high else f" ({failed.low:.1%} to {failed.high:.1%}, by {point.checked:,} checked answers)"
     return f"{told}, {format_error_rate(failed.estimate)} of the requests failed{bounds}" if failed.estimate else told
@@ -318,6 +325,15 @@ class GroupedWarning:
     def sentences(self) -> str:
         """The message and the remedy."""
         return f"{self.message} Remedy: {self.remedy}." if self.remedy else self.message
+
+    def brief(self, longest: int) -> str:
+        """The load points in brackets, the first sentence of the message as far as there is room, and the remedy."""
+        where, _, _ = self.load_points.partition("; the figures are those of")
+        remedy = f" Remedy: {self.remedy}." if self.remedy else ""
+        text = textwrap.shorten(
+            first_sentence(self.message), max(longest - len(where) - len(remedy) - 3, _SHORTEST_MESSAGE), placeholder=" …"
+        )
+        return f"({where}) {text}{remedy}"
 
 
 def warnings_table(points: Sequence[Point], *, are_notes: bool) -> Table:

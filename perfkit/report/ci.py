@@ -63,8 +63,9 @@ def _comparison_case(verdict: Verdict, one: Comparison) -> ElementTree.Element:
         kind, message = "skipped", f"for information: {message}"
     elif one.verdict != "pass":
         kind = "failure" if one.verdict == "regressed" else "skipped"
-    figures = f"baseline {format_figure(one, one.baseline)}, candidate {format_figure(one, one.candidate)}"
-    return _case(verdict, one.title, kind, message, f"{one.reason}\n{figures}")
+    values = (("baseline", one.baseline), ("candidate", one.candidate))
+    figures = ", ".join(f"{arm} {format_figure(one, value)}" for arm, value in values if value is not None)
+    return _case(verdict, one.title, kind, message, f"{one.reason}\n{figures}".rstrip())
 
 
 def _case(verdict: Verdict, name: str, kind: str, message: str, text: str) -> ElementTree.Element:

@@ -157,5 +157,4 @@ def _delays(calibration: Calibration) -> Iterator[tuple[str, str]]:
     rate = format_rate_per_s(calibration.start_delay_rate_per_s)
     for name, distribution in ((f"start delay at {rate}", calibration.start_delay_ns), ("timers late by", calibration.timer_late_ns)):
         values = {percentile: getattr(distribution, percentile) for percentile in ("p50", "p99", "max")}
-        texts = (f"{percentile} {MISSING if value is None else format_duration_ns(value)}" for percentile, value in values.items())
-        yield name, ", ".join(texts)
+        yield name, ", ".join(f"{percentile} {format_duration_ns(value)}" for percentile, value in values.items() if value is not None)

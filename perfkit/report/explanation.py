@@ -106,7 +106,9 @@ def _percentiles(point: Point) -> Iterator[Explanation]:
         value_ns = getattr(times, name)
         if value_ns is None:
             if times.count and is_withheld(quantile, times.count):
-                yield Explanation(f"{key}.{name}", f"{name.replace('_', '.')} –: it needs {round(1 / (1 - quantile)):,} times", None)
+                yield Explanation(
+                    f"{key}.{name}", f"{name.replace('_', '.')} is left out: it needs {round(1 / (1 - quantile)):,} times", None
+                )
             continue
         rank = max(int(quantile * times.count + 0.5), 1)
         where = f"rank {rank:,} of {times.count:,} times in ascending order, {times.count - rank:,} beyond it"

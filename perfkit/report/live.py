@@ -1,12 +1,13 @@
-"""Progress of a run or a gate on stderr: a line per finished load point or pair, and on a terminal the point under way.
+"""Progress of a run or a gate on stderr: a line per finished repetition of a load point, or per pair, and on a terminal the point under way.
 
 This process prints nothing while a point is measured, because that would take time from the loop that sends requests. If stdout and
-stderr are a terminal, the sampler process draws the live view (`live_view`) and prints the lines of the run.
+stderr are a terminal, the sampler process draws the live view (`live_view`), with the load points that have ended, and prints the other lines.
 """
 
 import contextlib
 import os
 import pathlib
+import statistics
 import sys
 import textwrap
 from collections.abc import Callable
@@ -14,11 +15,12 @@ from typing import TYPE_CHECKING
 
 from perfkit.measurement.control import RunObserver
 from perfkit.report.live_screen import LiveScreen
-from perfkit.text import bounded, one_line, write_raw
+from perfkit.text import bounded, one_line, safe_lines, write_raw
 from perfkit.units import format_duration_ns, format_minutes, format_rate_per_s
 
 if TYPE_CHECKING:
     from perfkit.gate.pairs import ArmName, Pair, PairKind, Stage
+    from perfkit.report.screen import Screen
     from perfkit.result.model import Point
 
 _WIDTH = 80
@@ -72,6 +74,8 @@ class LiveReport(RunObserver):
 
     def point_finished(self, point: "Point") -> None:
         self._done += 1
+        if self._show_line is not None:  # the live view has a line for each load point
+            return
         self.note(f"[{self._done}/{self._total}] {self._case}{describe_point(point)}{'' if point.valid else ', NOT VALID'}")
 
     def screen_opened(self, show_line: Callable[[str], bool]) -> None:
@@ -109,22 +113,41 @@ def _wrapped(text: str) -> list[str]:
 
 
 class LiveGate:
-    """Prints the progress of a paired gate, a line per pair; `GateObserver` describes the events."""
+    """Prints the progress of a paired gate; `GateObserver` describes the events.
+
+    A terminal shows the pair under way and the medians of the changes so far, in place; a pipe gets lines for each pair.
+    """
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
+        self._screen = None if quiet else _screen_of_stderr()
         self._looks: tuple[int, ...] = ()
         self._control_pairs = 0
+        self._head = ""
+        self._changes = dict[str, dict[str, list[float]]]()
 
     def message(self, text: str) -> None:
-        if not self._quiet:
+        if self._screen is not None and text.startswith("trial: "):
+            self._head = text
+            self._draw()
+        elif self._screen is not None:
+            self._screen.print_above([safe_lines(bounded(line)) for line in textwrap.wrap(text, self._screen.size[0])])
+            self._draw()
+        elif not self._quiet:
             with contextlib.suppress(OSError):
                 print(text, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Removes what is shown in place; the terminal is then the command's own."""
+        if self._screen is not None:
+            self._screen.close()
+            self._screen = None
 
     def run_started(self, stage: "Stage") -> None:
         pass
 
     def gate_started(self, looks: tuple[int, ...], control_pairs: int, done: int) -> None:
+        self._changes, self._head = {}, ""
         self._looks, self._control_pairs = looks, control_pairs
         if done:
             self.message(f"continuing after {done} completed pair{'s' * (done > 1)}")
@@ -135,16 +158,51 @@ class LiveGate:
         of = f"{ahead[0]} to {ahead[-1]}" if len(ahead) > 1 else str(ahead[0])
         ends = dict.fromkeys(format_minutes((look - usable) * (seconds_per_pair or 0.0)) for look in (ahead[0], ahead[-1]))
         left = "" if seconds_per_pair is None else f", {' to '.join(ends)} left"
-        self.message(f"{'control ' * (kind == 'control')}pair {usable + 1} of {of}{left}: {order[0]} first")
+        self._head = f"{'control ' * (kind == 'control')}pair {usable + 1} of {of}{left}: {order[0]} first"
+        if self._screen is None:
+            self.message(self._head)
+        else:
+            self._draw()
 
     def pair_finished(self, pair: "Pair") -> None:
         if pair.invalid is not None:
             self.message(f"  not used, and measured again: {pair.invalid.message}")
             return
         for base, candidate in zip(pair.baseline.points, pair.candidate.points, strict=False):
-            changes = [
-                f"{name} {new / old - 1:+.1%}"
+            changes = {
+                name: new / old - 1
                 for name in ("throughput", "p50", "p99")
                 if (old := base.figures.get(name)) and (new := candidate.figures.get(name))
-            ]
-            self.message(f"  {base.load_point}: {', '.join(changes)}")
+            }
+            if self._screen is None:
+                self.message(f"  {base.load_point}: {', '.join(f'{name} {change:+.1%}' for name, change in changes.items())}")
+            elif pair.kind == "pair":
+                for name, change in changes.items():
+                    self._changes.setdefault(base.load_point, {}).setdefault(name, []).append(change)
+        self._draw()
+
+    def _draw(self) -> None:
+        """Redraws the pair under way, and for each load point the medians of the changes in the pairs so far."""
+        if self._screen is None or not self._head:
+            return
+        columns, rows = self._screen.size
+        title_width = max(map(len, self._changes), default=0)
+        lines = [
+            f"  {title.ljust(title_width)}  {'  '.join(f'{name} {statistics.median(changes):+7.1%}' for name, changes in of_point.items())}"
+            for title, of_point in self._changes.items()
+        ]
+        pairs = max((len(changes) for of_point in self._changes.values() for changes in of_point.values()), default=0)
+        told = [f"medians of {pairs} pair{'s' * (pairs > 1)}:", *lines] if pairs else []
+        shown = [one_line(line)[: columns - 1] for line in (self._head, *told)][: max(rows - 1, 1)]
+        self._screen.draw([(line, len(line)) for line in shown])
+
+
+def _screen_of_stderr() -> "Screen | None":
+    """The terminal of stderr, to be drawn on; None if it is none, or a dumb one."""
+    if not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb":
+        return None
+    from perfkit.report.screen import Screen
+
+    with contextlib.suppress(OSError, ValueError):  # a terminal of another container has no device here
+        return Screen.open(os.ttyname(sys.stderr.fileno()))
+    return None

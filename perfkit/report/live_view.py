@@ -6,14 +6,16 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
 from perfkit.clock import Clock
 from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.series import Instants
+from perfkit.report.point_state import NOT_VALID, OK, point_state
 from perfkit.report.screen import Screen
-from perfkit.telemetry.messages import LiveMessage, PointBegins, ScreenLines
+from perfkit.telemetry.messages import EndedPoint, LiveMessage, PointBegins, ScreenLines
 from perfkit.telemetry.series import Series
 from perfkit.text import bounded, one_line, safe_lines
 from perfkit.units import NS_PER_S, format_bytes, format_duration_ns, format_rate_per_s
@@ -24,6 +26,10 @@ _MOST_SECONDS, _MOST_GPUS = 120, 4
 _LABEL_WIDTH, _VALUE_WIDTH, _LONGEST_BAR = 12, 12, 24
 _FEWEST_FOR_P99 = 100
 _MISSING = "–"
+_MARKS = {"good": ("✓", "green"), "open": ("!", "yellow"), "bad": ("✗", "red")}
+_SHORTEST_TITLE = 20
+_P50, _P99, _REPETITIONS, _STATE = 2, 3, 4, 5
+"""Columns of the lines of ended load points."""
 
 
 def sparkline(values: Sequence[float | None], width: int) -> str:
@@ -34,6 +40,44 @@ def sparkline(values: Sequence[float | None], width: int) -> str:
     if highest <= 0:
         return "".join(" " if value is None else _BARS[0] for value in newest)
     return "".join(" " if value is None else _BARS[min(max(math.ceil(top * value / highest), 0), top)] for value in newest)
+
+
+def ended_lines(points: Sequence[EndedPoint], width: int) -> list[Text]:
+    """A line for each load point that has ended, in columns: its state as a mark with a colour, its figures, and what its state is if not ok.
+
+    Where the columns are wider than `width`, the number of repetitions is left out, then p50, then p99.
+    """
+    rows, styles = list[list[str]](), list[str]()
+    for point in points:
+        state = point_state(is_valid=point.is_valid, codes=point.codes)
+        failed = f"{point.failed_share:.2%} failed" if point.failed_share else ""
+        mark, style = _MARKS["bad" if state == NOT_VALID or failed else "good" if state == OK else "open"]
+        figures = [format_rate_per_s(point.throughput_per_s), *map(_time, (point.p50_ns, point.p99_ns))]
+        times = f"×{point.repetitions}" if point.repetitions > 1 else ""
+        rows.append(
+            [
+                f"{mark} {one_line(point.title, max(width // 2, _SHORTEST_TITLE))}",
+                *figures,
+                times,
+                ", ".join(filter(None, ("" if state == OK else state, failed))),
+            ]
+        )
+        styles.append(style)
+    labels = ["", "", "p50 ", "p99 ", "", ""]
+    widths = [max(map(cell_len, cells), default=0) for cells in zip(*rows, strict=True)]
+    kept = [index for index, cells in enumerate(zip(*rows, strict=True)) if set(cells) - {"", _MISSING}]
+    for index in (_REPETITIONS, _P50, _P99):
+        if sum(len(labels[one]) + widths[one] + 2 for one in kept) - 2 > width and index in kept:
+            kept.remove(index)
+    lines = []
+    for row, style in zip(rows, styles, strict=True):
+        parts = list[tuple[str, str]]()
+        for index in kept:
+            space = " " * (widths[index] - cell_len(row[index]))
+            text = f"{row[index]}{space}" if index in (0, _STATE) else f"{space}{row[index]}"
+            parts += [("  " * bool(parts), ""), (labels[index], "dim"), (text, style if index in (0, _STATE) else "")]
+        lines.append(Text.assemble(*parts))
+    return lines
 
 
 class LiveView:
@@ -104,6 +148,8 @@ class LiveView:
         columns, rows = self._screen.size
         width = max(columns - 1, 1)  # a character in the last column would move the cursor on some terminals
         texts = list(self._lines(width))[: max(rows - 1, 1)]
+        if room := rows - 1 - len(texts):
+            texts = [*ended_lines(self._point.ended, width)[-room:], *texts]
         for text in texts:
             text.truncate(width)
         self._screen.draw([(self._styled(text), text.cell_len) for text in texts])
@@ -169,7 +215,9 @@ class LiveView:
         run_s = (self._clock.now_ns() - self._run_began_ns) / NS_PER_S
         share = run_s / (run_s + left_s) if run_s + left_s else 0.0
         told = f" {share:.0%}, about {_rough(left_s)} left; "
-        length = max(min(_LONGEST_BAR, width - len(told) - len(this) - _LABEL_WIDTH - len("this point ")), 0)
+        length = min(_LONGEST_BAR, width - len(told) - len(this) - _LABEL_WIDTH - len("this point "))
+        if length < 0:  # a narrow terminal
+            return Text.assemble(told.lstrip(), this)
         full = round(share * length)
         bar = ("━" * full, "green"), ("━" * (length - full), "dim")
         return Text.assemble(("whole run".ljust(_LABEL_WIDTH), "dim"), *bar, told, ("this point ", "dim"), this)
@@ -227,6 +275,10 @@ def _labelled(label: str, parts: Sequence[str], width: int) -> Text:
     while len(parts) > 1 and _LABEL_WIDTH + len(", ".join(parts)) > width:
         parts = parts[:-1]
     return Text.assemble((label.ljust(_LABEL_WIDTH), "dim"), ", ".join(parts))
+
+
+def _time(value_ns: float | None) -> str:
+    return _MISSING if value_ns is None else format_duration_ns(value_ns)
 
 
 def _percentile(values: Instants, percent: float, fewest: int) -> float | None:

@@ -5,6 +5,7 @@ import functools
 from collections.abc import Sequence
 
 from perfkit.report.load_points import interval_cell, load_columns, load_point_table, times_caption
+from perfkit.report.point_state import OK, point_state
 from perfkit.report.table import Cell, Column, Table, range_cell
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.model import Point, Requests
@@ -36,11 +37,14 @@ def summary_table(points: Sequence[Point], *, has_gpu: bool = False) -> Table:
 
 
 def terminal_table(points: Sequence[Point]) -> Table:
-    """The pooled load points with the figures that fit on a terminal."""
+    """The pooled load points with the figures that fit on a terminal, the server's own means among them."""
     rates = (_THROUGHPUT, *_own_inferences(points), *_goodput(points))
-    ending = (_ERRORS, *_wrong_answers(points), _SAMPLES, *_states(points))
+    server = [column for column in _SERVER_MEANS if any(column.value_of(point) is not None for point in points)]
+    ending = (_ERRORS, *_wrong_answers(points), *server, _SAMPLES, *_states(points))
     columns = (*load_columns(points), *rates, *_PERCENTILES.values(), _MAXIMUM, *ending)
-    return load_point_table("summary", "Summary", columns, points, f"{times_caption(points)}; – marks percentiles with too few samples")
+    withheld = any(getattr(point.times, name) is None for point in points for name in _PERCENTILES)
+    notes = [times_caption(points), *(["server: its own means"] if server else []), *(["–: too few samples"] if withheld else [])]
+    return load_point_table("summary", "Summary", columns, points, "; ".join(notes))
 
 
 def repetitions_table(points: Sequence[Point]) -> Table:
@@ -115,24 +119,22 @@ def _percentile(name: str, point: Point) -> Cell:
 
 def _states(points: Sequence[Point]) -> tuple[Column, ...]:
     """The column of the load points' states, unless all are ok."""
-    return () if all(_state(point) == "ok" for point in points) else (Column("state", "state", "text", _state),)
+    return () if all(_state(point) == OK for point in points) else (Column("state", "state", "text", _state),)
 
 
 def _state(point: Point) -> str:
-    """A load point's state in one or two words, such as `ok`, `overloaded` or `NOT VALID`."""
     codes = {warning.code for warning in point.warnings}
-    if not point.valid:
-        return "NOT VALID"
-    if "gpu_idle" in codes:
-        return "GPU idle"
-    if "overloaded" in codes or "not_steady" in codes:
-        return "overloaded" if "overloaded" in codes else "not steady"
-    return {"violated": "SLO missed", "inconclusive": "SLO unclear"}.get(point.slo.verdict, "ok") if point.slo else "ok"
+    return point_state(is_valid=point.valid, codes=codes, verdict=None if point.slo is None else point.slo.verdict)
 
 
 def _errors(point: Point) -> Cell:
     failed, scheduled = point.requests.scheduled - point.requests.ok, point.requests.scheduled
     return Cell(point.error_rate, note=f"{failed:,} of {scheduled:,} requests")
+
+
+def _server_mean(key: str, point: Point) -> Cell | None:
+    value_ns = getattr(point.server, key, None)
+    return None if value_ns is None else Cell(value_ns, "0" if value_ns == 0 else None)
 
 
 def _cpu(point: Point) -> Cell:
@@ -156,6 +158,10 @@ _MAXIMUM = Column(
 )
 _ERRORS = Column("error_rate", "errors", "error_rate", _errors)
 _WRONG_ANSWERS = Column("wrong_answer_rate", "wrong answers", "error_rate", _wrong_answer_cell)
+_SERVER_MEANS = tuple(
+    Column(f"server_{key}", f"server {name}", "duration_ns", functools.partial(_server_mean, key))
+    for key, name in (("queue_ns", "queue"), ("compute_infer_ns", "infer"))
+)
 _CPU = Column("cpu_share", "generator CPU", "share", _cpu)
 _VALID = Column("valid", "valid", "yes_no")
 _SAMPLES = Column("samples", "samples", "count", lambda point: point.times.count)

@@ -32,20 +32,27 @@ _VERDICT_STYLES = {
     "invalid": "bold red",
     "error": "bold red",
 }
+_MOST_WARNINGS = 2
+"""Warnings with a sentence on a terminal, of three lines; the others are named."""
+_BRIEF_LINES, _LOST_BY_WRAPPING = 3, 30
 _MOST_CASES = 3
 """Cases named in a warning of a sweep."""
 
 
 def print_warnings(result: Result) -> None:
-    """Prints the warnings and the SLO's verdicts on stderr."""
-    for title, style, text in attention(result):
+    """Prints the warnings and the SLO's verdicts on stderr; a terminal gets the first of them in brief."""
+    for title, style, text in attention(result, is_brief=sys.stderr.isatty()):
         _print(title, style, text)
 
 
-def attention(result: Result) -> Iterator[tuple[str, str, str]]:
-    """What needs attention, the warnings, the codes of notes, and the SLO's verdicts: of each the title, its style and the text."""
-    yield from _titled(grouped_warnings(result.summary))
-    for point in result.summary:
+def attention(result: Result, *, is_brief: bool = False) -> Iterator[tuple[str, str, str]]:
+    """What needs attention, the warnings, the codes of notes, and the SLO's verdicts: of each the title, its style and the text.
+
+    In brief, they are the first warnings, each with its first sentence, and of the verdicts the first one that is not met: the table has the states.
+    """
+    yield from _titled(grouped_warnings(result.summary), is_brief=is_brief)
+    judged = [point for point in result.summary if point.slo is not None and not (is_brief and point.slo.verdict == "satisfied")]
+    for point in judged[:1] if is_brief else judged:
         if point.slo is not None:
             style = {"satisfied": "green", "violated": "bold red", "inconclusive": "yellow"}[point.slo.verdict]
             yield f"SLO {point.slo.verdict} ", style, f"({point.title}{'' if point.valid else ', NOT VALID'}) {point.slo.reason}"
@@ -57,7 +64,7 @@ def print_sweep_warnings(cases: Sequence[tuple[str, Result]]) -> None:
     for name, result in cases:
         for warning in grouped_warnings(result.summary):
             by_code.setdefault(warning.code, []).append((name, warning))
-    for title, style, text in _titled([_of_cases(found, len(cases)) for found in by_code.values()]):
+    for title, style, text in _titled([_of_cases(found, len(cases)) for found in by_code.values()], is_brief=sys.stderr.isatty()):
         _print(title, style, text)
 
 
@@ -121,13 +128,20 @@ def _points(points: Sequence[Point]) -> str:
     return f"{number:,} load point{'s' * (number != 1)}{f', {invalid:,} of them NOT VALID' if invalid else ''}{slo}"
 
 
-def _titled(warnings: Sequence[GroupedWarning]) -> Iterator[tuple[str, str, str]]:
-    for warning in warnings:
-        if not warning.is_note:
-            yield f"warning {warning.code} ", "yellow", f"({warning.load_points}) {warning.sentences}"
-    if notes := sorted({warning.code for warning in warnings if warning.is_note}):
-        told = "the report and perfkit explain have them" if len(notes) > 1 else "the report and perfkit explain have it"
-        yield f"{len(notes)} note{'s' * (len(notes) > 1)} ", "dim", f"({', '.join(notes)}; {told})"
+def _titled(warnings: Sequence[GroupedWarning], *, is_brief: bool) -> Iterator[tuple[str, str, str]]:
+    serious = [warning for warning in warnings if not warning.is_note]
+    shown = serious[:_MOST_WARNINGS] if is_brief else serious
+    for warning in shown:
+        title = f"warning {warning.code} "
+        longest = _BRIEF_LINES * terminal_width() - len(title) - _LOST_BY_WRAPPING
+        yield title, "yellow", warning.brief(longest) if is_brief else f"({warning.load_points}) {warning.sentences}"
+    for kind, style, codes in (
+        ("more warning", "yellow", sorted({one.code for one in serious[len(shown) :]})),
+        ("note", "dim", sorted({one.code for one in warnings if one.is_note})),
+    ):
+        if codes:
+            told = f"the report and perfkit explain have {'them' if len(codes) > 1 else 'it'}"
+            yield f"{len(codes)} {kind}{'s' * (len(codes) > 1)} ", style, f"({', '.join(codes)}; {told})"
 
 
 def _print(title: str, style: str, text: str) -> None:
@@ -170,7 +184,7 @@ def fits(table: Table, width: int) -> bool:
     return text_width(table, _wrapped_to(table, width, _NARROW), is_narrow=True) <= width
 
 
-def fitted_text(table: Table, width: int, gives_way: Sequence[str], elsewhere: str = "result.json and the report have them") -> str:
+def fitted_text(table: Table, width: int, gives_way: Sequence[str], elsewhere: str = "the report has them") -> str:
     """A table as text of at most `width` characters.
 
     First gaps and headings are made narrow, and on a terminal long texts are wrapped. Then columns are left out, and a note names them

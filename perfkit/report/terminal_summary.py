@@ -1,10 +1,9 @@
-"""A run on the terminal: its summary with answer, load points or probes and server times, and what `perfkit explain` prints."""
+"""A run on the terminal: its summary with answer and load points or probes, and what `perfkit explain` prints."""
 
 import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
 
-from perfkit.figures.resources import STAGE_NAMES
 from perfkit.report.answer import answer, grouped_warnings
 from perfkit.report.breakdown import breakdown_sentences, breakdown_table
 from perfkit.report.explanation import explain
@@ -13,9 +12,8 @@ from perfkit.report.load_points import sequences_table, streams_table
 from perfkit.report.mix import neighbours_table
 from perfkit.report.run_tables import terminal_table
 from perfkit.report.search import probes_table
-from perfkit.report.server_tables import server_table
 from perfkit.report.table import Table
-from perfkit.report.terminal import fill, fitted_text, terminal_width
+from perfkit.report.terminal import fill, fits, fitted_text, terminal_width
 from perfkit.result.model import Point, Result
 from perfkit.text import sentence, write_styled
 
@@ -30,14 +28,17 @@ def print_summary(result: Result) -> None:
 
 
 def summary_text(result: Result) -> str:
-    """The answer, then the load points or the probes of a search, and the server's times, as wide as the terminal."""
+    """The answer, then the load points or the probes of a search, as wide as the terminal."""
     width = terminal_width()
     lines = ["", *(fill(sentence(one), width) for one in answer(result)), ""]
-    first = ("protocol",) if len({point.protocol for point in result.summary}) == 1 else ()
+    has_one_protocol = len({point.protocol for point in result.summary}) == 1
     for table, gives_way, note in _tables(result):
         if table.rows:
-            lines.append(fitted_text(dataclasses.replace(table, note=note or table.note), width, (*first, *gives_way)))
-    lines += breakdown_lines(result.summary, width, first)
+            shown = dataclasses.replace(table, note=note or table.note)
+            if has_one_protocol and not fits(shown, width):
+                shown = shown.without_columns("protocol")  # which the progress, or the command, has named
+            lines.append(fitted_text(shown, width, gives_way))
+    lines += breakdown_lines(result.summary, width, ("protocol",) if has_one_protocol else ())
     return "\n".join(lines)
 
 
@@ -47,8 +48,11 @@ def _tables(result: Result) -> Iterator[tuple[Table, Sequence[str], str]]:
     if result.search is not None:
         yield probes_table(result), ("samples", "stage", "throughput_per_s", "error_rate"), ""
     elif points:
-        gives_way = ("samples", "inferences_per_s", "p95_ns", "p90_ns", "max_ns", "p99_9_ns", "goodput_per_s")
-        yield terminal_table(points), gives_way, ""
+        least = (
+            "samples", "inferences_per_s", "p95_ns", "p90_ns", "max_ns", "p99_9_ns", "goodput_per_s", "server_compute_infer_ns", "server_queue_ns",
+            "p50_ns",
+        )  # fmt: skip
+        yield terminal_table(points), least, ""
     gives_way = (
         "protocol", "throughput_alone_per_s", "throughput_together_per_s", "p50_ratio", "throughput_ratio", "p99_alone_ns", "p99_together_ns",
     )  # fmt: skip
@@ -71,11 +75,6 @@ def _tables(result: Result) -> Iterator[tuple[Table, Sequence[str], str]]:
     )
     note = "times to the first response, gaps, and times to the last; responses: those of the window per second"
     yield streams_table(points), streamed, note
-    pages = [point.server for point in points if point.server and point.server.source == "metrics"]
-    missing = dict.fromkeys(STAGE_NAMES[stage] for server in pages for stage in server.missing)
-    note = "server: its own means per request" + ", by its page of metrics" * bool(pages)
-    note += f", which does not have: {', '.join(missing)}" * bool(missing) + "; client: the mean service time"
-    yield server_table(points), ("requests", "compute_output_ns", "compute_input_ns", "success_ns", "mean_batch"), note
 
 
 def breakdown_lines(points: Sequence[Point], width: int, gives_way: Sequence[str] = ()) -> list[str]:

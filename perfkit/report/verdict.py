@@ -20,6 +20,7 @@ _MDE = "minimum detectable effect: the smallest worsening that 9 of 10 gates as 
 EXPLAINED_EFFECT = f"{_MDE[0].upper()}{_MDE[1:]}"
 _GIVES_WAY = ("adjusted_p", "minimum_detectable_effect", "margin", "baseline", "candidate")
 _ELSEWHERE = "verdict.json and the page of --html have them"
+_BRIEF_REASONS = 2
 _STRIP_WIDTH = 49  # odd, so that "no change" has the character in the middle
 _DENSITY = "·∘○●"
 _REACHES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -57,22 +58,27 @@ def _effect(key: str, one: Comparison) -> Cell | None:
 
 
 def print_verdict(verdict: Verdict) -> None:
-    """Prints the verdict on stdout: the notes, the outcome with its reasons, the metrics, the control, and what to do next."""
-    width = terminal_width()
+    """Prints the verdict on stdout: the notes, the outcome with its reasons, the metrics, the control, and what to do next.
+
+    A terminal gets the first reasons, the metrics that decide, and the first thing to do; the page and `verdict.json` have all.
+    """
+    width, is_brief = terminal_width(), sys.stdout.isatty()
     reasons = [sentence(reason) for reason in verdict.reasons]
     first = finding(verdict) if not reasons or (verdict.gated and verdict.kind in DECIDED) else reasons.pop(0)
     lines = [fill(f"note: {sentence(note)}", width) for note in verdict.notes]  # what the verdict does not cover is said first
-    lines += [fill(text, width) for text in (f"{verdict.kind.upper()}: {sentence(first)}", *reasons)]
+    shown = reasons[:_BRIEF_REASONS] if is_brief else reasons
+    lines += [fill(text, width) for text in (f"{verdict.kind.upper()}: {sentence(first)}", *shown)]
     if verdict.failure is not None and verdict.failure.log_title:
         lines += ["", sentence(verdict.failure.log_title), *(f"    {one_line(line)}" for line in verdict.failure.last_lines)]
     if verdict.comparisons:
-        confidence = f"{verdict.comparisons[0].confidence:.1%} intervals; {_MDE}"
-        table = metrics_table(verdict.comparisons, f"{describe_sides(verdict)}\n{confidence}")
+        confidence = f"{verdict.comparisons[0].confidence:.1%} intervals"
+        caption = f"{describe_amount(verdict)}; {confidence}" if is_brief else f"{describe_sides(verdict)}\n{confidence}; {_MDE}"
+        table = metrics_table((is_brief and verdict.gated) or verdict.comparisons, caption)
         lines += ["", fitted_text(table, width, _GIVES_WAY, _ELSEWHERE).rstrip("\n")]
     if verdict.control:
         caption = f"control: baseline {one_line(verdict.baseline)} against itself; {verdict.control_pairs} pairs"
         lines += ["", fitted_text(metrics_table(verdict.control, caption), width, _GIVES_WAY, _ELSEWHERE).rstrip("\n")]
-    for step in verdict.next_steps:
+    for step in verdict.next_steps[:1] if is_brief else verdict.next_steps:
         lines += ["", fill(f"next: {sentence(step.text)}", width), *([f"    {sentence(step.command)}"] if step.command else [])]
     write_styled(sys.stdout, "\n".join(lines) + "\n")
     sys.stdout.flush()
@@ -128,14 +134,18 @@ def describe_change(one: Comparison) -> str:
 
 def describe_sides(verdict: Verdict) -> str:
     """Baseline and candidate, and the number of pairs or runs measured."""
-    sides = f"baseline {one_line(verdict.baseline)}, candidate {one_line(verdict.candidate)}"
+    return f"baseline {one_line(verdict.baseline)}, candidate {one_line(verdict.candidate)}; {describe_amount(verdict)}"
+
+
+def describe_amount(verdict: Verdict) -> str:
+    """The number of pairs or runs measured."""
     if verdict.mode == "stored":
         stored = [verdict.environment.get(name) for name in ("baseline", "candidate")]
         runs = [one_line(str(side.get("runs", "?"))) if isinstance(side, dict) else "?" for side in stored]
-        return f"{sides}; stored results, {runs[0]} against {runs[1]} runs"
+        return f"stored results, {runs[0]} against {runs[1]} runs"
     repeated = f", {verdict.discarded_pairs} measured again" if verdict.discarded_pairs else ""
     disturbed = f", {verdict.disturbed_pairs} disturbed by other processes" if verdict.disturbed_pairs else ""
-    return f"{sides}; {verdict.pairs} pairs{repeated}{disturbed}"
+    return f"{verdict.pairs} pairs{repeated}{disturbed}"
 
 
 def _failure(verdict: Verdict) -> Iterator[str]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from perfkit.figures.resources import IDLE_GPU_SHARE, GpuFigures
+from perfkit.protocol.config_keys import DIGEST
 from perfkit.result.json_file import as_list, as_mapping
 from perfkit.result.model import Result
 
@@ -56,6 +57,10 @@ TITLES = {
     "metric_definitions": "the definitions of the metrics",
 }
 
+_DIGESTS = {"scenario", "payload", "model_config"}
+"""The keys of a fingerprint that are digests, which say nothing to a reader."""
+_MOST_NAMED = 5
+
 Severity = Literal["incomparable", "warning"]
 
 
@@ -75,6 +80,8 @@ class Difference:
         """The difference in words."""
         if self.key == "build":
             return f"{self.title}: {_shown(self.baseline)}"
+        if self.key in _DIGESTS:
+            return f"{self.title} differs"
         return f"{self.title} differs: {_shown(self.baseline)} against {_shown(self.candidate)}"
 
 
@@ -175,6 +182,35 @@ def fingerprint_differences(baseline: Mapping[str, Any], candidate: Mapping[str,
         for key in dict.fromkeys(keys)
         if baseline.get(key) != candidate.get(key)
     ]
+
+
+def model_config_difference(baseline: Result, candidate: Result) -> str:
+    """The keys of the model's configuration that differ, in words; empty if the results do not have them, or if they are alike."""
+    left, right = (_model_configs(one) for one in (baseline, candidate))
+    changed = {
+        key: (of_left.get(key), of_right.get(key))
+        for protocol in left.keys() & right.keys()
+        for of_left, of_right in [(left[protocol], right[protocol])]
+        for key in sorted({*of_left, *of_right})
+        if of_left.get(key) != of_right.get(key)
+    }
+    told = [
+        key if any(str(value).startswith(DIGEST) for value in values) else f"{key} {_or_none(values[0])} against {_or_none(values[1])}"
+        for key, values in changed.items()
+    ]
+    more = f", and {len(told) - _MOST_NAMED:,} more keys" if len(told) > _MOST_NAMED else ""
+    return f"{TITLES['model_config']} differs: {', '.join(told[:_MOST_NAMED])}{more}" if told else ""
+
+
+def _model_configs(result: Result) -> dict[str, Mapping[str, Any]]:
+    """The stored keys of the model's configuration by protocol; only protocols that have some."""
+    protocols = as_mapping(as_mapping(result.environment.get("target")).get("protocols"))
+    found = {name: as_mapping(as_mapping(one).get("model_config")) for name, one in protocols.items()}
+    return {name: keys for name, keys in found.items() if keys}
+
+
+def _or_none(value: object) -> str:
+    return "none" if value is None else str(value)
 
 
 def same_build(baseline: str, candidate: str) -> list[Difference]:

@@ -23,6 +23,17 @@ _LEAST_FREE_BYTES = 2**20
 _LONGEST_HOLDER_BYTES = 1000
 
 
+def results_folder() -> pathlib.Path:
+    """Where results go by default: `reports` of the current folder; `results` if that is perfkit's own checkout, whose `reports` are perfkit's."""
+    is_checkout = pathlib.Path("perfkit", "__init__.py").is_file() and pathlib.Path("pyproject.toml").is_file()
+    return pathlib.Path("results" if is_checkout else "reports")
+
+
+def default_folder(name: str) -> pathlib.Path:
+    """The folder of a result that is made now, if none is given."""
+    return results_folder() / f"{name}-{utc_now():%Y%m%dT%H%M%SZ}"
+
+
 @contextlib.contextmanager
 def locked(folder: pathlib.Path, *, may_lock_inside: bool = False) -> Iterator[None]:
     """Keeps other commands from writing to a folder for the length of the block, by a lock on `<folder>.lock` beside it.

@@ -375,10 +375,16 @@ def scenario_text(document: Mapping[str, Any], comments: Sequence[str] = ()) -> 
     return "\n".join([*scenario_head(keys), *(f"# {one_line(comment)}" for comment in comments), text])
 
 
-def scenario_head(keys: Mapping[str, str]) -> list[str]:
-    """The first lines of a scenario file: its schema for editors, where its keys are described, and its environment variables."""
+def scenario_head(keys: Mapping[str, str], folder: pathlib.Path | None = None) -> list[str]:
+    """The first lines of a scenario file: its schema for editors, where its keys are described, and its environment variables.
+
+    The schema is named from the file's folder, by default the current one, so that the file serves all who have perfkit in the same place
+    beside it, such as in `.venv`. The name of a folder with a space, which ends the schema's path for editors, leaves only a URI.
+    """
+    path = os.path.relpath(SCHEMA_FILE, (folder or pathlib.Path()).resolve())
+    schema = SCHEMA_FILE.as_uri() if re.search(r"[\s#]", path) else path
     lines = [
-        f"# yaml-language-server: $schema={SCHEMA_FILE.as_uri()}",
+        f"# yaml-language-server: $schema={schema}",
         "# `perfkit help scenarios` describes every key; `perfkit validate FILE` checks a scenario without sending anything.",
     ]
     if keys:

@@ -260,7 +260,7 @@ class SearchOptions(Section):
     burstiness: Annotated[float, Field(gt=0, le=100)] | None = None
     """For gamma arrivals: standard deviation of the interarrival times divided by their mean."""
     start_rate_per_s: Rate | None = Field(default=None, alias="start_rate")
-    """The rate of the first probe; the default is half of the throughput with one request in flight."""
+    """The rate of the first probe; the default is half of the throughput with eight requests in flight, which is measured for a second."""
     min_rate_per_s: Rate | None = Field(default=None, alias="min_rate")
     """The lowest rate to probe."""
     max_rate_per_s: Rate | None = Field(default=None, alias="max_rate")

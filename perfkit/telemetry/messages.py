@@ -23,6 +23,8 @@ if TYPE_CHECKING:  # the classes of what a message carries are imported when it 
 
 ModelVersion: TypeAlias = tuple[str, str]
 """A model's name, and its version or, for all versions, an empty text."""
+NO_GPU_NOTE = "There is no NVIDIA driver on this machine"
+"""How the note begins on a machine that has no GPU, and needs none: it is for the result, not for people who watch a run."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -224,6 +226,22 @@ class IntervalTimes:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class EndedPoint:
+    """A load point that was measured before, for the live view: the figures of its newest repetition."""
+
+    title: str
+    repetitions: int
+    throughput_per_s: float
+    p50_ns: float | None
+    p99_ns: float | None
+    """Of response times, in a closed loop of service times."""
+    failed_share: float
+    is_valid: bool
+    codes: tuple[str, ...] = ()
+    """Of its warnings."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class PointBegins:
     """The start of a load point, for the live view. `number` counts from 1; unknown durations are None."""
 
@@ -234,6 +252,8 @@ class PointBegins:
     seconds: float | None
     seconds_left: float | None
     """The remaining seconds of the whole run, this load point included."""
+    ended: tuple[EndedPoint, ...] = ()
+    """The newest of the load points before it, in the order of their first repetitions."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import html.parser
 import json
+import math
 import pathlib
 import re
 import shlex
@@ -14,6 +15,7 @@ import yaml
 
 from perfkit.gate.arm import parse_arm
 from perfkit.gate.folder import FixedSettings, GateFolder, GateManifest, read_verdict
+from perfkit.gate.paired import fewest_pairs
 from perfkit.gate.paired_gate import GateRequest
 from perfkit.scenario.file import read_scenario
 from tests.closed_schema import validator_of
@@ -219,13 +221,33 @@ def test_a_usage_error_is_in_every_output_that_was_asked_for(perfkit, tmp_path, 
     assert not (tmp_path / "out.partial").exists()
 
 
-def test_a_time_that_is_too_short_is_followed_by_the_command_with_enough(perfkit, tmp_path, serve, environ):
+def test_a_time_that_is_too_short_by_the_scenario_is_refused_before_anything_is_asked(perfkit, tmp_path, environ):
+    scenario = write_scenario(tmp_path / "endings.yaml", duration="200ms")
+    nobody = ["--baseline", "http://127.0.0.1:1", "--candidate", "http://127.0.0.1:2"]
+    finished = perfkit.run("gate", scenario, *nobody, "--time", "3s", "--format", "json", "--junit", tmp_path / "junit", environ=environ)
+    assert finished.code == 2
+    assert "--time 3s: too short" in finished.stderr
+    assert "or lessen measure.duration" in finished.stderr
+    assert "--time" in (tmp_path / "junit").read_text()
+    document = json.loads(finished.stdout)
+    (asked,) = re.findall(r"give at least (\d+[sm])", document["failure"]["reason"])
+    words = shlex.split(document["next_steps"][0]["command"])
+    assert words[words.index("--time") + 1] == asked
+
+
+def test_a_time_that_is_too_short_for_the_servers_starts_is_refused_after_the_first_with_the_command_with_enough(
+    perfkit, tmp_path, serve, environ
+):
     scenario = write_scenario(tmp_path / "endings.yaml", duration="200ms")
     scenario.write_text(f"{scenario.read_text()}gate: {{metrics: [throughput]}}\n")
+    # all of it is needed without the starts: 4 x 2 windows of the trial, 2 for each pair, 5 s for the verdict
+    least_s = 8 * 0.2 + 2 * fewest_pairs(1) * 0.2 + 5
     given = ["gate", str(scenario), "--baseline", serve(), "--candidate", serve(), "--out", str(tmp_path / "out")]
-    finished = perfkit.run(*given, "--time", "3s", environ=environ)
+    finished = perfkit.run(*given, "--time", f"{math.ceil(1000 * least_s)}ms", environ=environ)
     assert finished.code == 2, finished.stderr
+    assert [line for line in finished.stderr.splitlines() if line.startswith("trial: ")] == [f"trial: baseline, {serve()}"]
     verdict = read_verdict(tmp_path / "out.partial")
+    assert "for the start of the server" in verdict.failure.reason
     (asked,) = re.findall(r"give at least (\d+[sm])", verdict.failure.reason)
     (step,) = verdict.next_steps
     words = shlex.split(step.command)

@@ -13,7 +13,7 @@ from perfkit.cli.init import initial_scenario
 from perfkit.measurement.target_metadata import ModelDescription, listed, offered_instead
 from perfkit.protocol.message import IndexedModel, ModelConfig, ModelMetadata, ServerMetadata, TensorMetadata
 from perfkit.scenario.credentials import resolve_address
-from perfkit.scenario.file import read_scenario, shipped_scenarios
+from perfkit.scenario.file import read_scenario, scenario_head, shipped_scenarios
 from tests.json_server import JsonHandler, serving
 from tests.measurement.partial_server import Lacking, partial_grpc_server, partial_http_server
 
@@ -30,7 +30,7 @@ def scenario_of(tmp_path):
         )
         config = ModelConfig(max_batch_size, required_inputs=frozenset(required))
         text = initial_scenario(
-            ModelDescription(ServerMetadata("s", "1"), metadata, config), {"url": URL, "model": model}, "perfkit init …"
+            ModelDescription(ServerMetadata("s", "1"), metadata, config), {"url": URL, "model": model}, "perfkit init …", tmp_path
         )
         (tmp_path / "made.yaml").write_text(text)
         return text, read_scenario(tmp_path / "made.yaml", (), {}).scenario
@@ -100,12 +100,21 @@ def test_a_reason_that_is_a_sentence_does_not_end_the_message(perfkit):
             )
 
 
-def test_what_is_written_names_its_schema_and_where_the_keys_are_described(scenario_of):
+def test_what_is_written_names_its_schema_from_its_folder_and_where_the_keys_are_described(scenario_of, tmp_path):
     text, _ = scenario_of(("x", "FP32", (4,)))
     first, second, *_ = text.splitlines()
     schema = first.removeprefix("# yaml-language-server: $schema=")
-    assert json.loads(pathlib.Path(urllib.request.url2pathname(urllib.parse.urlsplit(schema).path)).read_text())["title"] == "Scenario"
+    assert not pathlib.Path(schema).is_absolute()
+    assert json.loads((tmp_path / schema).read_text())["title"] == "Scenario"
     assert second.startswith("# `perfkit help scenarios` describes every key")
+
+
+def test_editors_get_a_uri_where_a_path_would_end_at_a_space(monkeypatch, tmp_path):
+    spaced = tmp_path / "two words" / "scenario.schema.json"
+    monkeypatch.setattr("perfkit.scenario.file.SCHEMA_FILE", spaced)
+    (first, *_) = scenario_head({}, tmp_path)
+    schema = first.removeprefix("# yaml-language-server: $schema=")
+    assert urllib.request.url2pathname(urllib.parse.urlsplit(schema).path) == str(spaced)
 
 
 def test_a_password_is_taken_from_the_environment_and_not_written(perfkit, server, tmp_path):

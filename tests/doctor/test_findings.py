@@ -6,6 +6,7 @@ import pytest
 
 from perfkit.calibration.model import CachedCalibration, Calibration
 from perfkit.doctor import Finding, Severity, conclusion, find_problems
+from perfkit.figures.resources import BusyProcess
 from perfkit.machine.description import MachineFacts
 from perfkit.machine.readings import IdleObservation
 
@@ -77,6 +78,16 @@ def test_a_disturbance_of_the_idle_machine_is_a_finding(seen, severity, sentence
     (finding,) = find_problems(GOOD, dataclasses.replace(IDLE, **seen), CALIBRATED)
     assert finding.severity is severity
     assert sentence in finding.sentence
+
+
+def test_other_work_is_named_the_busiest_first():
+    busy = [
+        BusyProcess(name, pid, cpus) for name, pid, cpus in (("ffmpeg", 77, 0.9), ("cc1plus", 80, 0.5), ("rsync", 81, 0.2), ("sh", 82, 0.1))
+    ]
+    (finding,) = find_problems(GOOD, dataclasses.replace(IDLE, busy_share=0.2), CALIBRATED, busy)
+    assert finding.sentence == (
+        "other processes use 20% of the machine: ffmpeg (pid 77) 90% of a CPU, cc1plus (pid 80) 50% of a CPU, rsync (pid 81) 20% of a CPU"
+    )
 
 
 @pytest.mark.parametrize(

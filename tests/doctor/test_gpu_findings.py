@@ -18,7 +18,7 @@ GPU = GpuSettings(
     sm_clock_limit_mhz=1980,
     default_sm_clock_limit_mhz=1980,
     utilization=0.0,
-    processes=0,
+    processes=(),
 )
 DRIVER = DriverFacts("580.95.05", (13, 0), (GPU,))
 ONNXRUNTIME = OnnxRuntimeBuild("onnxruntime-gpu", "1.31.1", 13, has_cuda_provider=True, packages_in_folder=("onnxruntime-gpu",))
@@ -133,8 +133,12 @@ def test_packages_for_cuda_12_need_driver_525(version, spoils):
         ({"throttle_reasons": ("power cap", "power brake")}, Severity.DISTURBS, "its clocks are lowered now (power cap, power brake)"),
         ({"sm_clock_limit_mhz": 1200}, Severity.DISTURBS, "its application clock is set to 1,200 MHz, below the default of 1,980 MHz"),
         ({"power_limit_w": 400}, Severity.DISTURBS, "its power limit is 400 W, below the default of 700 W"),
-        ({"utilization": 0.3, "processes": 2}, Severity.DISTURBS, "other work uses it to 30%; 2 processes hold its memory"),
-        ({"utilization": 0.9, "processes": 1}, Severity.SPOILS, "other work uses it to 90%; 1 process holds its memory"),
+        (
+            {"utilization": 0.3, "processes": ("a (pid 1)", "b (pid 2)", "c (pid 3)", "pid 4")},
+            Severity.DISTURBS,
+            "other work uses it to 30%; its memory is held by a (pid 1), b (pid 2), c (pid 3), …",
+        ),
+        ({"utilization": 0.9, "processes": ("pid 77",)}, Severity.SPOILS, "other work uses it to 90%; its memory is held by pid 77"),
         ({"utilization": 0.9, "processes": None}, Severity.SPOILS, "other work uses it to 90%"),
     ],
 )

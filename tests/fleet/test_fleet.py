@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perfkit.clock import MonotonicClock
-from perfkit.errors import MeasurementError
+from perfkit.errors import MeasurementError, UsageError
 from perfkit.fleet.admission import Admission
 from perfkit.fleet.connection import JoinError, join
 from perfkit.fleet.dask_machine import DaskTask
@@ -20,11 +20,13 @@ from perfkit.fleet.machine import MachineShare
 from perfkit.fleet.messages import Accepted, Hello, Ping, Pong, Refused, RunEnds, StartWorkers, WorkersEnded
 from perfkit.fleet.token import MAGIC
 from perfkit.scenario.measure import Fleet as FleetSettings
+from perfkit.target.address import Address
 from perfkit.workers.group import GroupListener
 from perfkit.workers.local import LocalWorkers
 from tests.conditions import until
 from tests.workers.test_point import worker_spec
 
+TARGET = Address.parse("http://127.0.0.1:8000")
 TOKEN = "a-token-of-the-tests-1b7f"  # noqa: S105
 
 
@@ -43,7 +45,7 @@ class Driver:
         self.notes = []
         self._changed = asyncio.Event()
         section = {"kind": "worker", "listen": "127.0.0.1:0", "workers": machines, "join_within": "30s", **settings}
-        self._opened = open_fleet(FleetSettings.model_validate(section), MonotonicClock(), pathlib.Path(), self._note, target_is_local=True)
+        self._opened = open_fleet(FleetSettings.model_validate(section), MonotonicClock(), pathlib.Path(), self._note, [TARGET])
         self._stack = contextlib.AsyncExitStack()
 
     def _note(self, text):
@@ -246,6 +248,20 @@ def test_callers_that_say_nothing_make_room_for_others(monkeypatch):
                     await writer.wait_closed()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("listen", [None, "127.0.0.1:8790", "0.0.0.0:8790", "localhost:8790"])
+def test_the_port_of_the_target_is_named_and_another_one_proposed(listen):
+    settings = FleetSettings(kind="worker", workers=1, listen=listen)
+
+    async def main():
+        async with open_fleet(settings, MonotonicClock(), pathlib.Path(), print, [Address.parse("http://127.0.0.1:8790")]):
+            pytest.fail("it listens")
+
+    with pytest.raises(
+        UsageError, match=r"fleet.listen: port 8790 is that of the target, http://127.0.0.1:8790: give another, such as .*:8791"
+    ):
+        asyncio.run(main())
 
 
 def test_limits_are_those_of_a_machine_for_its_share():

@@ -32,7 +32,7 @@ workloads:
 def probed(folder):
     requests = (InferRequest("m", ()),)
     expectation = Expectation.of(requests, ModelMetadata("m", (), "", (), ()), Check(), None, folder)
-    return ProbeResult("", "", requests, "", expectation, 1, "", 1)
+    return ProbeResult("", "", requests, "", expectation, 1, 1, "", {}, 1)
 
 
 @pytest.mark.parametrize(("text", "drain_s"), [(WEIGHTED, 20), (OWN, 20), (WEIGHTED + "measure: {drain: 3s}\n", 3)])

@@ -77,6 +77,22 @@ def test_both_jobs_have_the_same_token_from_a_secret_and_volumes_that_exist(flee
     assert claims == {name for kind, name in fleet if kind == "PersistentVolumeClaim"}
 
 
+def test_the_job_of_one_pod_runs_a_scenario_from_its_config_map_into_its_volume():
+    one_pod = resources("job.yaml")
+    spec, container = pod(one_pod["Job", "perfkit-run"])
+    words = container["args"]
+    mounts = {one["mountPath"]: one["name"] for one in container["volumeMounts"]}
+    volumes = {one["name"]: one for one in spec["volumes"]}
+    assert (words[0], words[2]) == ("run", "--out")
+    assert volumes[mounts[str(pathlib.PurePath(words[1]).parent)]]["configMap"]["name"] in PAGE.read_text()
+    claim = volumes[mounts[str(pathlib.PurePath(words[3]).parent)]]["persistentVolumeClaim"]["claimName"]
+    assert ("PersistentVolumeClaim", claim) in one_pod
+    assert set(mounts.values()) == set(volumes)
+    assert one_pod["Job", "perfkit-run"]["spec"]["backoffLimit"] == 0
+    assert spec["securityContext"]["runAsNonRoot"]
+    assert "cpu" not in container["resources"]["limits"], "a quota stops the load generator"
+
+
 def test_the_dask_cluster_has_options_that_dask_knows_and_only_its_pods_and_the_driver_reach_it(dask_cluster):
     (scheduler,), (worker,) = (dask_cluster[part]["spec"]["containers"] for part in ("scheduler", "worker"))
     for container, command in ((scheduler, dask_scheduler.main), (worker, dask_worker.main)):

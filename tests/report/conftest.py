@@ -1,6 +1,7 @@
 """Results with random service times, written as a run writes them."""
 
 import dataclasses
+import os
 import pathlib
 from collections.abc import Sequence
 
@@ -17,6 +18,7 @@ from perfkit.result.model import Protocol, Status
 from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.transport.base import Outcome
 from tests.queue_results import NO_SERIES, NS_PER_S, measured_point, write_result
+from tests.report.terminal import Terminal
 
 CONCURRENCIES = (1, 2, 4, 8)
 PROTOCOLS: tuple[Protocol, ...] = ("http", "grpc")
@@ -126,3 +128,11 @@ def synthetic(tmp_path):
         return Synthetic(tmp_path / "result", **options)
 
     return make
+
+
+@pytest.fixture
+def terminal():
+    made = Terminal()
+    yield made
+    os.close(made.slave)
+    os.close(made.master)

@@ -170,6 +170,29 @@ def test_the_answer_names_the_best_load_point_or_the_limit(result, sentences):
     assert list(answer(result)) == sentences
 
 
+@pytest.mark.parametrize(
+    ("count", "known", "text"),
+    [
+        (38, {"p50": 9_600_000, "p99": None}, "p50 9.60 ms, too few requests for p99 (38 of 662)"),
+        (1, {"p50": None, "p99": None}, "too few requests for p50 (1 of 11)"),
+        (0, {"p50": None, "p99": None}, "no request succeeded"),
+    ],
+)
+@pytest.mark.parametrize("verdicts", [None, ["satisfied", "violated"], ["satisfied", "satisfied"]])
+@pytest.mark.parametrize(
+    "make", [lambda **changes: closed(200.0, 400.0, **changes), lambda **changes: open_([100, 200], [100.0, 200.0], **changes)]
+)
+def test_a_window_too_short_for_a_percentile_says_what_is_known_and_no_dash(make, verdicts, count, known, text):
+    result = make(verdicts=verdicts)
+    points = tuple(
+        point.model_copy(update={"service_time_ns": point.service_time_ns.model_copy(update={"count": count, **known})})
+        for point in result.summary
+    )
+    told = " ".join(answer(result.model_copy(update={"summary": points})))
+    assert text in told
+    assert "–" not in told
+
+
 def test_repetitions_of_a_closed_loop_that_differ_by_much_are_told():
     result = closed(800.0, 1000.0)
     points = tuple(

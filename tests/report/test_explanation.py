@@ -101,7 +101,7 @@ def test_the_rank_of_a_percentile_is_that_of_the_stored_value(name, quantile):
 
 
 def test_a_percentile_that_is_withheld_says_what_it_needs():
-    assert by_figure(result_of(REPETITIONS[0]))["service_time_ns.p99_99"].text == "p99.99 –: it needs 10,000 times"
+    assert by_figure(result_of(REPETITIONS[0]))["service_time_ns.p99_99"].text == "p99.99 is left out: it needs 10,000 times"
 
 
 def test_goodput_the_server_and_energy_are_explained_where_they_are_known():

@@ -1,22 +1,19 @@
 """The live view: its lines from known figures, and its drawing on a real pseudo-terminal."""
 
 import dataclasses
-import fcntl
 import os
-import pty
 import re
-import struct
-import termios
 
 import numpy as np
 import pytest
 
 from perfkit.recorder.recent import LiveFigures
-from perfkit.report.live_view import LiveView, sparkline
+from perfkit.report.live_view import LiveView, ended_lines, sparkline
 from perfkit.report.screen import Screen
-from perfkit.telemetry.messages import PointBegins, ScreenLines
+from perfkit.telemetry.messages import EndedPoint, PointBegins, ScreenLines
 from perfkit.telemetry.series import Series
 from tests.clocks import SettableClock
+from tests.report.terminal import Terminal
 
 S, MS = 1_000_000_000, 1_000_000
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -27,36 +24,6 @@ SAMPLES = (
     Series("gpu_power", "W", {"gpu": "GPU-1"}, (1,), (312.0,)), Series("worker_cpu_share", "share", {"worker": "1"}, (1,), (0.12,)),
     Series("worker_cpu_share", "share", {"worker": "2"}, (1,), (0.3,)), Series("machine_cpu_share", "share", {}, (1,), (0.64,)),
 )  # fmt: skip
-
-
-class Terminal:
-    """A pseudo-terminal whose window can be resized; `text` is what was written to it since the last call."""
-
-    def __init__(self):
-        self.master, slave = pty.openpty()
-        self.path = os.ttyname(slave)
-        self.slave = slave
-        self.resize(80, 30)
-        os.set_blocking(self.master, False)
-
-    def resize(self, columns, lines):
-        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-
-    def text(self):
-        found = b""
-        while True:
-            try:
-                found += os.read(self.master, 65536)
-            except BlockingIOError:
-                return found.decode().replace("\r\r\n", "\n").replace("\r\n", "\n")
-
-
-@pytest.fixture
-def terminal():
-    made = Terminal()
-    yield made
-    os.close(made.slave)
-    os.close(made.master)
 
 
 @pytest.fixture
@@ -110,6 +77,46 @@ def test_the_view_shows_the_run_the_load_points_figures_and_the_samples(view, te
         "GPU 0       87% busy, 312 W",
         "generator   busiest worker 30% of a CPU, machine 64% busy",
     ]
+
+
+ENDED = (
+    EndedPoint("http, concurrency 1", 3, 17.25, 53.3 * MS, 110 * MS, 0.0, is_valid=True),
+    EndedPoint("http, concurrency 16", 2, 1234.0, 9.4 * MS, None, 0.0, is_valid=True, codes=("overloaded", "few_samples")),
+    EndedPoint("grpc, concurrency 1", 1, 0.5, 2000.0 * MS, 2100 * MS, 0.25, is_valid=True),
+    EndedPoint("grpc, concurrency 16", 1, 66.0, 241 * MS, 309 * MS, 0.0, is_valid=False, codes=("late_starts",)),
+)
+
+
+def test_load_points_that_have_ended_are_lines_in_columns_with_their_state():
+    assert [line.plain.rstrip() for line in ended_lines(ENDED, 80)] == [
+        "✓ http, concurrency 1    17.2/s  p50 53.3 ms  p99 110 ms  ×3",
+        "! http, concurrency 16  1,234/s  p50 9.40 ms  p99      –  ×2  overloaded",
+        "✗ grpc, concurrency 1    0.50/s  p50  2.00 s  p99 2.10 s      25.00% failed",
+        "✗ grpc, concurrency 16   66.0/s  p50  241 ms  p99 309 ms      NOT VALID",
+    ]
+    assert [str(line.spans[0].style) for line in ended_lines(ENDED, 80)] == ["green", "yellow", "red", "red"]
+    assert ended_lines((), 80) == []
+
+
+def test_on_a_narrow_terminal_figures_of_ended_load_points_are_left_out_whole():
+    texts = {width: ended_lines(ENDED[:1], width)[0].plain for width in (60, 55, 45, 39)}
+    assert texts == {
+        60: "✓ http, concurrency 1  17.2/s  p50 53.3 ms  p99 110 ms  ×3",
+        55: "✓ http, concurrency 1  17.2/s  p50 53.3 ms  p99 110 ms",
+        45: "✓ http, concurrency 1  17.2/s  p99 110 ms",
+        39: "✓ http, concurrency 1  17.2/s",
+    }
+    (line,) = ended_lines([dataclasses.replace(ENDED[0], title="a" * 100)], 60)
+    assert line.plain.startswith(f"✓ {'a' * 29}…  17.2/s")
+
+
+def test_ended_load_points_stand_above_the_one_under_way_as_far_as_there_is_room(view, terminal):
+    view.begin(dataclasses.replace(BEGINS, ended=ENDED))
+    shown = lines(terminal.text())
+    assert [line.split()[0] for line in shown[:5]] == ["✓", "!", "✗", "✗", "load"]
+    terminal.resize(80, 15)  # twelve lines are of the load point under way
+    view.draw()
+    assert [line.split()[1] for line in lines(terminal.text())[:3]] == ["grpc,", "grpc,", "point"]
 
 
 def test_workers_are_added_up_and_a_closed_loop_has_no_start_delay(view, terminal, clock):

@@ -266,6 +266,20 @@ def test_the_terminal_shows_notes_and_the_outcome_before_metrics_and_control(cap
     assert row.split()[-5:] == ["0.0004", "–", "6.0%", "for", "information"]
 
 
+def test_a_terminal_gets_what_decides_and_the_first_thing_to_do(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    shown = verdict("regressed", *ALL, reasons=("p99 is slower.", "p50 is slower, too.", "And p95."), next_steps=STEPS)
+    print_verdict(shown)
+    printed = capsys.readouterr().out
+    assert "And p95." not in printed
+    assert not [line for line in printed.splitlines() if line.endswith("for information")]
+    assert "cmd:server-a" not in printed.partition("next: ")[0]
+    assert "15 pairs; " in printed
+    assert printed.count("next: ") == 1
+    assert STEPS[0].text in printed
+
+
 def test_a_verdict_from_stored_results_counts_their_runs(capsys):
     print_verdict(verdict("pass", ALL[0], mode="stored", environment={"baseline": {"runs": 5}, "candidate": {"runs": 3}}))
     assert "stored results, 5 against 3 runs\n" in capsys.readouterr().out

@@ -8,6 +8,7 @@ from perfkit.result.fingerprint import (
     fingerprint,
     fingerprint_differences,
     gpu_facts,
+    model_config_difference,
     same_build,
     scenario_differences,
     server_cold_start_s,
@@ -120,11 +121,32 @@ def test_an_unknown_fact_differs_from_a_known_one_and_not_from_another_unknown_o
     assert "cpu_model" in {one.key for one in fingerprint_differences(of(document()), of(silent))}
 
 
-def test_sentences_name_what_differs_and_shorten_digests():
+def test_sentences_name_what_differs_and_show_no_digests():
     (found,) = fingerprint_differences(of(document()), of(changed(document(), f"{HOST}.kernel", "6.2.0")))
     assert found.sentence == "the kernel differs: 6.1.0 against 6.2.0"
     (found,) = fingerprint_differences(of(document()), of(changed(document(), f"{TARGET}.protocols.http.payload_sha256", OTHER_SHA)))
-    assert found.sentence == "the requests' payload differs: http 0123456789ab… against http fedcba987654…"
+    assert found.sentence == "the requests' payload differs"
+
+
+def test_the_keys_of_the_models_configuration_that_differ_are_named_with_values_that_are_no_digests():
+    def of_config(**keys):
+        return Result.model_validate(changed(document(), f"{TARGET}.protocols.http.model_config", keys))
+
+    old = {
+        "max_batch_size": "8",
+        "dynamic_batching.max_queue_delay_microseconds": "100",
+        "parameters.key": "digest 0123",
+        "input.0.dims": "[3]",
+    }
+    new = {**old, "max_batch_size": "16", "parameters.key": "digest 4567", "instance_group.0.count": "2"}
+    assert model_config_difference(of_config(**old), of_config(**new)) == (
+        "the model's configuration differs: instance_group.0.count none against 2, max_batch_size 8 against 16, parameters.key"
+    )
+    assert model_config_difference(of_config(**old), of_config(**old)) == ""
+    assert model_config_difference(of_config(**old), Result.model_validate(document())) == "", "results of earlier versions have no keys"
+    many = {f"k{number}": "1" for number in range(9)}
+    assert model_config_difference(of_config(), of_config(**many)) == ""
+    assert model_config_difference(of_config(k0="0"), of_config(**many)).endswith("k4 none against 1, and 4 more keys")
 
 
 def test_sampled_gpus_count_once_each_without_their_state():

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -11,7 +12,7 @@ import pytest
 
 from perfkit.errors import ResultError
 from perfkit.result.file import ResultWriter
-from perfkit.result.output_folder import INNER_LOCK, ensure_writable, locked
+from perfkit.result.output_folder import INNER_LOCK, default_folder, ensure_writable, locked, results_folder
 from perfkit.result.sweep import SweepFolder
 
 # holds a lock until its stdin ends
@@ -95,3 +96,16 @@ def test_a_mount_point_is_refused_before_the_run_since_a_result_cannot_replace_i
     monkeypatch.setattr("perfkit.result.file._may_be_replaced", lambda _: True)  # as an empty volume, which a test cannot mount
     with pytest.raises(ResultError, match=r"--out /proc: this is a mount point, .*such as /proc/result"):
         ResultWriter(pathlib.Path("/proc"), 0.0)
+
+
+def test_results_go_to_reports_but_in_perfkits_checkout_to_results_which_git_ignores(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert results_folder() == pathlib.Path("reports")
+    assert default_folder("densenet").parts[:-1] == ("reports",)
+    assert re.fullmatch(r"densenet-\d{8}T\d{6}Z", default_folder("densenet").name)
+    (tmp_path / "pyproject.toml").touch()  # some other project
+    assert results_folder() == pathlib.Path("reports")
+    checkout = pathlib.Path(__file__).parents[2]
+    monkeypatch.chdir(checkout)
+    assert results_folder() == pathlib.Path("results")
+    assert "/results/" in (checkout / ".gitignore").read_text().splitlines()

@@ -24,6 +24,7 @@ from perfkit.telemetry.gpu.queries import (
     read_settings,
     slow_queries,
 )
+from perfkit.telemetry.messages import NO_GPU_NOTE
 
 _T = TypeVar("_T")
 _MAX_INSTANCES = 16
@@ -102,7 +103,8 @@ class Gpu:
     def settings(self) -> GpuSettings:
         """Its settings now; None for what the driver does not report."""
         processes = self.processes()
-        return read_settings(self._nvml, self._handle, self.title, None if processes is None else len(processes), self.is_divided)
+        named = None if processes is None else tuple(map(_named_process, sorted(processes)))
+        return read_settings(self._nvml, self._handle, self.title, named, self.is_divided)
 
     def take_notes(self) -> list[str]:
         """The notes since the previous call, with one sentence for all unsupported quantities and one for all forbidden ones."""
@@ -225,9 +227,14 @@ def open_driver(wall_ns: Callable[[], int]) -> NvmlDriver:
     return driver
 
 
+def _named_process(pid: int) -> str:
+    name = (read_system_file(ROOT / f"proc/{pid}/comm") or "").strip()
+    return f"{name} (pid {pid})" if name else f"pid {pid}"
+
+
 def _no_driver_reason(nvml: Any, error: Any) -> str:
     reasons = {
-        nvml.NVML_ERROR_LIBRARY_NOT_FOUND: "There is no NVIDIA driver on this machine (libnvidia-ml.so.1 was not found)",
+        nvml.NVML_ERROR_LIBRARY_NOT_FOUND: f"{NO_GPU_NOTE} (libnvidia-ml.so.1 was not found)",
         nvml.NVML_ERROR_DRIVER_NOT_LOADED: "The NVIDIA driver is installed but not loaded",
         nvml.NVML_ERROR_NO_PERMISSION: "The NVIDIA driver denies access to this user",
         nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "The NVIDIA driver and its library have different versions, as after an update without reboot",

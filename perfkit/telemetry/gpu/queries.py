@@ -198,11 +198,11 @@ class GpuSettings:
     """Why its clocks are lowered now."""
     utilization: float | None = None
     """The share of the last moments in which it computed."""
-    processes: int | None = None
-    """How many processes compute on it."""
+    processes: tuple[str, ...] | None = None
+    """The processes that compute on it: `python3 (pid 77)`, or the number alone of one that cannot be seen."""
 
 
-def read_settings(nvml: Any, handle: Any, title: str, processes: int | None, is_divided: bool) -> GpuSettings:
+def read_settings(nvml: Any, handle: Any, title: str, processes: tuple[str, ...] | None, is_divided: bool) -> GpuSettings:
     """Reads the settings of a GPU; what the driver refuses is None."""
 
     def read(name: str, convert: Callable[[Any], _T], *arguments: Any) -> _T | None:

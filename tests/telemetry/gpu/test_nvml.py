@@ -173,7 +173,7 @@ power_limits_mw 400000 700000
 sm_clock_limits 1200 1980
 throttle_reasons 132
 utilization 25
-process 4242 1073741824
+process 4194305 1073741824
 gpu
 name Fake A100
 mig
@@ -255,7 +255,7 @@ def test_doctor_reads_driver_settings_and_packages_and_says_what_does_not_fit(fa
         "default_sm_clock_limit_mhz": 1980,
         "throttle_reasons": ["power cap", "power brake"],
         "utilization": 0.25,
-        "processes": 1,
+        "processes": ["pid 4194305"],  # above any number that Linux gives
     }
     assert [gpu["is_divided"] for gpu in driver["gpus"]] == [False, True]
     assert "ONNX Runtime is built for CUDA 13, and the driver (550.54.15) supports CUDA 12.4 at most" in [
