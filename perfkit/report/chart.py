@@ -22,7 +22,7 @@ RED: Colour = ("#b3261e", "#ff9a92")
 
 Scale = Literal["linear", "from zero", "log", "date"]
 """`date` has days since 1970-01-01, shown as dates."""
-Style = Literal["line", "dashed", "dotted", "dots", "hollow", "large", "steps", "path", "dashed path"]
+Style = Literal["line", "dashed", "dotted", "dots", "hollow", "large", "large hollow", "steps", "path", "dashed path"]
 """A `path` joins the values in the order given; `steps` holds each value until the next. The other lines need ascending xs."""
 _REACH = 4.0  # an interval or a level further from the values than this factor does not set the scale
 

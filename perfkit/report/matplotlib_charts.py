@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 from perfkit.errors import ResultError, UsageError
 from perfkit.report.answer import answer
-from perfkit.report.chart import Chart, ChartGroup, Level, Line, Style, scale_of
+from perfkit.report.chart import MUTED, Chart, ChartGroup, Level, Line, Style, scale_of
 from perfkit.report.run import main_plot, run_subject, status_sentence
 from perfkit.report.run_charts import percentile_group, run_charts, trade_group
 from perfkit.report.sweep import sweep_picture
@@ -24,11 +24,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Plot: TypeAlias = Literal["percentiles", "load", "timeline"]
-_LINES: dict[Style, Any] = {"dashed": "--", "dashed path": "--", "dotted": ":", "dots": "", "hollow": "", "large": ""}
-_MARKERS: dict[Style, str] = {"dots": ".", "path": ".", "dashed path": ".", "hollow": "o", "large": "s"}
+_LINES: dict[Style, Any] = {"dashed": "--", "dashed path": "--", "dotted": ":", "dots": "", "hollow": "", "large": "", "large hollow": ""}
+_MARKERS: dict[Style, str] = {"dots": ".", "path": ".", "dashed path": ".", "hollow": "o", "large": "s", "large hollow": "s"}
 _SIZE_INCHES, _DOTS_PER_INCH = (12.8, 7.2), 150  # 1,920 by 1,080 pixels
-_TITLE_LINE, _BAND_OPACITY = 110, 0.15
-_STYLE = {"font.size": 13, "svg.hashsalt": "perfkit"}  # the same result gives the same ids in SVG
+_TITLE_LINE, _BAND_OPACITY = 84, 0.15
+_STYLE = {
+    "font.size": 13,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "lines.linewidth": 2,
+    "svg.hashsalt": "perfkit",
+}  # the same result gives the same ids in SVG
 
 
 def draw(result: Result, folder: pathlib.Path, kind: Plot, axes: "Axes | None") -> "Axes":
@@ -70,12 +77,13 @@ def save_pictures(path: pathlib.Path, files: Sequence[pathlib.Path]) -> None:
     """
     import matplotlib as mpl
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     title, subtitle, group = _picture(path)
     with mpl.rc_context(cast("dict[Any, Any]", _STYLE)):
-        figure = Figure(figsize=_SIZE_INCHES, dpi=_DOTS_PER_INCH, layout="constrained")
-        figure.suptitle(textwrap.fill(one_line(title), _TITLE_LINE), fontsize=17, fontweight="bold", x=0.01, ha="left")
-        figure.supxlabel(one_line(subtitle), fontsize=11, x=0.01, ha="left")
+        figure = Figure(figsize=_SIZE_INCHES, dpi=_DOTS_PER_INCH, layout=ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.15))
+        figure.suptitle(textwrap.fill(one_line(title), _TITLE_LINE), fontsize=17, fontweight="bold", x=0.012, ha="left")
+        figure.supxlabel(one_line(subtitle), fontsize=11, x=0.012, ha="left", color=MUTED[0])
         columns = min(group.columns, len(group.charts))
         panels = figure.subplots(-(-len(group.charts) // columns), columns, squeeze=False).flatten()
         for chart, axes in zip(group.charts, panels, strict=False):
@@ -127,7 +135,7 @@ def _draw_line(line: Line, axes: "Axes", prefix: str) -> None:
     colour, ys = line.colour[0], [math.nan if y is None else y for y in line.ys]
     axes.plot(
         line.xs, ys, color=colour, linestyle=_LINES.get(line.style, "-"), marker=_MARKERS.get(line.style, ""), label=f"{prefix}{line.name}",
-        fillstyle="none" if line.style == "hollow" else "full", drawstyle="steps-post" if line.style == "steps" else "default",
+        fillstyle="none" if line.style.endswith("hollow") else "full", drawstyle="steps-post" if line.style == "steps" else "default",
     )  # fmt: skip
     if line.band:
         axes.fill_between(

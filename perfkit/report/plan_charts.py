@@ -134,7 +134,7 @@ def gpu_group(plan: CapacityPlan) -> ChartGroup | None:
                     lines.append(Line.of(f"{one.name}{suffix}", sorted(values), many_colour(index), "dashed" if suffix else "path"))
         if lines:
             charts.append(Chart(title, _RATE, Axis(title, unit), tuple(lines), height_px=240))
-    return ChartGroup(tuple(charts), len(charts)) if charts else None
+    return ChartGroup(tuple(charts), _COLUMNS) if charts else None
 
 
 def held_out_group(plan: CapacityPlan) -> ChartGroup | None:

@@ -201,7 +201,10 @@ def ranking_group(ranking: SweepRanking) -> ChartGroup | None:
     for index, row in enumerate(ranking.rows[:_MOST_COLOURS]):
         name = f"{MISSING if row.rank is None else row.rank}: {case_title(row, has_protocols=several)}"
         styles: dict[str, tuple[Style, list[CasePoint]]] = {
-            f"{name}, best": ("large" if row.verdict == "holds" else "hollow", [p for p in shown if p.row == index and p.load == row.load]),
+            f"{name}, best": (
+                "large" if row.verdict == "holds" else "large hollow",
+                [p for p in shown if p.row == index and p.load == row.load],
+            ),
             name: ("dots", [p for p in shown if p.row == index and p.load != row.load and p.verdict == "holds"]),
             f"{name}, violates a constraint, or may": (
                 "hollow",
