@@ -107,8 +107,7 @@ def _sections(
     warnings: Sequence[GroupedWarning],
 ) -> Iterator[Section]:
     """The page: the best case with the chart, the ranking, and what needs attention; the rest is folded."""
-    complete = sum(case.status == "complete" for case in sweep.cases)
-    incomplete = "" if complete == len(sweep.cases) else f"{complete} of {len(sweep.cases)} cases complete"
+    incomplete = "" if all(case.status == "complete" for case in sweep.cases) else ", ".join(cases_in_words(sweep))
     first: list[Block] = [ranking_headline(ranking, incomplete)] if ranking else []
     first += [Paragraph(text, is_strong=not ranking) for text in answer]
     first += [Figure("Throughput against p99", CAPTION, group)] if group else []

@@ -95,6 +95,8 @@ def _trust(ranking: SweepRanking, incomplete: str) -> tuple[str, Trust]:
         return "no case satisfies the constraints", "bad"
     if first.verdict != "holds":
         return "no case is known to satisfy the constraints", "open"
+    if second.rank is None:
+        return "the only case known to satisfy the constraints", "good" if second.verdict == "violated" and not incomplete else "open"
     if second.rank == 1:
         return "no case is shown to be better", "open"
     return (f"best so far, {incomplete}", "open") if incomplete else ("best case", "good")

@@ -149,6 +149,17 @@ def test_without_a_shown_difference_no_case_is_called_better(tmp_path):
     assert (headline.word, headline.trust) == ("no case is shown to be better", "open")
 
 
+@pytest.mark.parametrize(("second", "trust"), [("violated", "good"), ("cannot be told", "open")])
+def test_a_case_without_another_that_is_ranked_is_the_only_one_known_to_satisfy_the_constraints(second, trust):
+    figures = {"throughput": Estimate(100.0, 90.0, 110.0)}
+    rows = [
+        RankedCase({"n": n}, "http", "concurrency 1", rank, verdict, (), figures, 3, None)
+        for n, rank, verdict in ((1, 1, "holds"), (2, None, second))
+    ]
+    headline = ranking_headline(SweepRanking("throughput", tuple(rows), (), (), 0.95))
+    assert (headline.word, headline.trust, headline.facts) == ("the only case known to satisfy the constraints", trust, ())
+
+
 def test_constraints_that_no_case_satisfies_are_the_word(ranked_folder):
     file = ranked_folder / "sweep.json"
     file.write_text(file.read_text().replace("error_rate<1%", "throughput>10000/s"))
