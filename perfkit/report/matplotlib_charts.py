@@ -29,13 +29,14 @@ _MARKERS: dict[Style, str] = {"dots": ".", "path": ".", "dashed path": ".", "hol
 _SIZE_INCHES, _DOTS_PER_INCH = (12.8, 7.2), 150  # 1,920 by 1,080 pixels
 _TITLE_LINE, _BAND_OPACITY = 84, 0.15
 _STYLE = {
-    "font.size": 13,
-    "axes.spines.top": False,
     "axes.spines.right": False,
+    "axes.spines.top": False,
+    "font.size": 13,
     "legend.frameon": False,
     "lines.linewidth": 2,
-    "svg.hashsalt": "perfkit",
-}  # the same result gives the same ids in SVG
+    "svg.hashsalt": "perfkit",  # the same result gives the same ids
+    "text.parse_math": False,  # a dollar sign in a name is no formula
+}
 
 
 def draw(result: Result, folder: pathlib.Path, kind: Plot, axes: "Axes | None") -> "Axes":
@@ -134,7 +135,7 @@ def _draw_chart(chart: Chart, axes: "Axes", prefix: str) -> None:
 def _draw_line(line: Line, axes: "Axes", prefix: str) -> None:
     colour, ys = line.colour[0], [math.nan if y is None else y for y in line.ys]
     axes.plot(
-        line.xs, ys, color=colour, linestyle=_LINES.get(line.style, "-"), marker=_MARKERS.get(line.style, ""), label=f"{prefix}{line.name}",
+        line.xs, ys, color=colour, linestyle=_LINES.get(line.style, "-"), marker=_MARKERS.get(line.style, ""), label=one_line(f"{prefix}{line.name}"),
         fillstyle="none" if line.style.endswith("hollow") else "full", drawstyle="steps-post" if line.style == "steps" else "default",
     )  # fmt: skip
     if line.band:
@@ -147,7 +148,7 @@ def _draw_line(line: Line, axes: "Axes", prefix: str) -> None:
             axes.hlines(y, left, right, color=colour, alpha=0.6, linewidth=1)
             axes.vlines(x, low, high, color=colour, alpha=0.6, linewidth=1)
     for place, label in zip(zip(line.xs, ys, strict=True), line.labels, strict=False):
-        axes.annotate(label, place, xytext=(3, 4), textcoords="offset points", fontsize="x-small")
+        axes.annotate(one_line(label), place, xytext=(3, 4), textcoords="offset points", fontsize="x-small")
 
 
 def _draw_level(level: Level, axes: "Axes") -> None:
@@ -158,6 +159,6 @@ def _draw_level(level: Level, axes: "Axes") -> None:
         shares = axes.get_xaxis_transform() if level.is_vertical else axes.get_yaxis_transform()
         offset = (3, -3) if level.is_vertical else (-3, 3)
         axes.annotate(
-            level.label, place, xycoords=shares, xytext=offset, textcoords="offset points", fontsize="small", color=level.colour[0],
+            one_line(level.label), place, xycoords=shares, xytext=offset, textcoords="offset points", fontsize="small", color=level.colour[0],
             ha="left" if level.is_vertical else "right", va="top" if level.is_vertical else "bottom",
         )  # fmt: skip

@@ -81,6 +81,12 @@ def test_the_main_chart_is_drawn_for_slides_with_the_answer_above_it(result_fold
     assert (tmp_path / "again.svg").read_text() == text
 
 
+def test_foreign_text_in_a_picture_is_no_formula(synthetic, tmp_path):
+    maker = synthetic(concurrencies=(1, 2), repetitions=1, name="$\\frac{$", status="unsuccessful", status_reason="$x_{1 \x1b[31mfailed")
+    maker.write()
+    assert main(["report", str(maker.folder), "--png", str(tmp_path / "slide.png"), "--quiet"]) == 0
+
+
 def test_the_picture_of_a_sweep_is_that_of_its_ranking(tmp_path):
     folder = sweep_page(tmp_path).parent
     assert main(["report", str(folder), "--svg", str(tmp_path / "sweep.svg"), "--quiet"]) == 0
