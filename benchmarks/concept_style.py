@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.rcsetup import cycler
 from matplotlib.ticker import FuncFormatter
 
-from perfkit.report.chart import COLOURS, INK, MUTED
+from perfkit.report.chart import BLUE, GREEN, INK, MUTED, PURPLE, VERMILLION
 
 NS_PER_MS = 1e6
 STYLE: dict[Any, Any] = {
@@ -18,7 +18,7 @@ STYLE: dict[Any, Any] = {
     "axes.edgecolor": MUTED[0],
     "axes.grid": True,
     "axes.labelcolor": INK[0],
-    "axes.prop_cycle": cycler(color=[light for light, _ in COLOURS]),
+    "axes.prop_cycle": cycler(color=[light for light, _ in (BLUE, VERMILLION, GREEN, PURPLE, INK, MUTED)]),
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlecolor": INK[0],

@@ -81,8 +81,8 @@ class Browser:
         return [(one["id"], one["nodes"][0]["html"][:200]) for one in found if one["impact"] in ("serious", "critical")]
 
     def press(self, key: str) -> None:
-        """Presses a key, such as `ArrowRight` or `+`."""
-        text = {"text": key} if len(key) == 1 else {}
+        """Presses a key, such as `ArrowRight`, `Enter` or `+`."""
+        text: dict[str, Any] = {"text": key} if len(key) == 1 else {"text": "\r", "windowsVirtualKeyCode": 13} if key == "Enter" else {}
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, code=key, **text)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key, code=key)
 

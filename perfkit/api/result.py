@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from perfkit.report.export import Plot
+    from perfkit.report.matplotlib_charts import Plot
 
 
 class TemporaryFolder:
@@ -97,7 +97,7 @@ class Result(model.Result):
         `timeline`: p50 and p99 over time, in steps of a second or, in runs of more than 12 minutes, longer ones; repetitions follow one
         another. Raises ResultError, and UsageError for another kind.
         """
-        from perfkit.report.export import draw
+        from perfkit.report.matplotlib_charts import draw
 
         return draw(self, self.folder, kind, ax)
 
@@ -127,7 +127,8 @@ class Result(model.Result):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        from perfkit.report.export import result_fragment
+        """The top of the page: headline, answer, main chart, load points and warnings."""
+        from perfkit.report.notebook import result_fragment
 
         return result_fragment(self)
 

@@ -20,6 +20,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--csv", type=pathlib.Path, metavar="FILE", help=csv)
     hgrm = "write each load point's percentiles as an .hgrm file for HdrHistogram's plotters into this folder, and no report"
     parser.add_argument("--hgrm", type=pathlib.Path, metavar="DIR", help=hgrm)
+    picture = "write the main chart with the answer above it as {} for slides into this file, and no report; of a single result or sweep"
+    parser.add_argument("--png", type=pathlib.Path, metavar="FILE", help=picture.format("PNG"))
+    parser.add_argument("--svg", type=pathlib.Path, metavar="FILE", help=picture.format("SVG"))
     parser.add_argument("--quiet", action="store_true", help="print nothing")
     parser.set_defaults(execute=_execute)
 
@@ -34,6 +37,8 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     if options.rank_by or options.where:
         for path in (path for path in options.results if not is_sweep[path]):
             raise UsageError(f"{path}: --rank-by and --where rank the cases of a sweep, and this is not a sweep's folder")
+    if options.png or options.svg:
+        return _draw_pictures(options)
     if options.csv or options.hgrm:
         return _export(options)
     for path in options.results:
@@ -52,6 +57,27 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         if not options.quiet:
             note_unverified([path])
             print("\n".join(map(str, written)))
+    return ExitCode.DONE
+
+
+def _draw_pictures(options: argparse.Namespace) -> ExitCode:
+    """Writes the files of --png and --svg."""
+    from perfkit.errors import UsageError
+    from perfkit.report.matplotlib_charts import save_pictures
+
+    if len(options.results) > 1:
+        raise UsageError("--png and --svg draw one picture: give a single result or sweep")
+    if options.table_only or options.rank_by or options.where or options.csv or options.hgrm:
+        raise UsageError("--png and --svg draw a result as it is: remove --table-only, --rank-by, --where, --csv and --hgrm")
+    files = {suffix: file for suffix, file in ((".png", options.png), (".svg", options.svg)) if file is not None}
+    for suffix, file in files.items():
+        if file.suffix != suffix:
+            raise UsageError(f"--{suffix[1:]} {file}: expected a name that ends in {suffix}")
+    if not options.quiet:
+        note_unverified(options.results)
+    save_pictures(options.results[0], list(files.values()))
+    if not options.quiet:
+        print("\n".join(map(str, files.values())))
     return ExitCode.DONE
 
 

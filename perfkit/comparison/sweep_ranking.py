@@ -86,6 +86,8 @@ class SweepRanking:
     """The limits on p99 among the constraints."""
     confidence: float
     """The confidence of each pair's comparison, at which all differences together hold with 95 %; see `pair_confidence`."""
+    lead: Estimate | None = None
+    """The figure of the first case ÷ that of the second, at this confidence; None if fewer are ranked, and for error rates, which may be zero."""
 
 
 _BlockKey = tuple[int, int, tuple[int | None, ...]]
@@ -166,7 +168,8 @@ def rank_sweep(
     limits = {
         constraint for _, result in results for constraint in [*slo_constraints(result.scenario), *where] if constraint.metric == "p99"
     }
-    return SweepRanking(by, rows, points, tuple(sorted(constraint.limit for constraint in limits)), comparison.confidence)
+    lead = comparison.ratio(places[0], places[1]) if len(ranked) > 1 and by not in _SHARES else None
+    return SweepRanking(by, rows, points, tuple(sorted(constraint.limit for constraint in limits)), comparison.confidence, lead)
 
 
 def _ranked(best: Sequence[_Candidate]) -> Sequence[_Candidate]:
@@ -292,7 +295,7 @@ class _Comparison:
             return False
         if self.by in _SHARES:
             return (self._difference(one, other).high or 0.0) < 0
-        ratio = self._ratio(one, other)
+        ratio = self.ratio(one, other)
         return (ratio.low is not None and ratio.low > 1) if self.by in HIGHER_IS_BETTER else (ratio.high is not None and ratio.high < 1)
 
     def times_as_much(self, first: int, other: int) -> float:
@@ -303,7 +306,7 @@ class _Comparison:
         if self.by in _SHARES:
             difference = self._difference(other, first)
             return self._advised(difference.value, difference.value - (difference.low or 0.0))
-        ratio = self._ratio(first, other)
+        ratio = self.ratio(first, other)
         end = ratio.low if ratio.value > 1 else ratio.high
         return math.inf if end is None or end <= 0 else self._advised(abs(math.log(ratio.value)), abs(math.log(ratio.value / end)))
 
@@ -311,7 +314,7 @@ class _Comparison:
         times = sample_size_factor(gap, reach / self.z, self.z)
         return times if times <= _MOST_TIMES else math.inf
 
-    def _ratio(self, one: int, other: int) -> Estimate:
+    def ratio(self, one: int, other: int) -> Estimate:
         """The ratio one ÷ other of their figures."""
         block = self.block_of(one)
         if block is not None and block == self.block_of(other):

@@ -1,17 +1,12 @@
-"""What a run says in sentences: its answer, and its warnings by kind. Pure."""
+"""What a run says in sentences: its answer. Pure."""
 
-import dataclasses
 import itertools
 import math
-import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from perfkit.errors import MeasurementWarning, first_sentence
 from perfkit.report.first_requests import cold_start_sentence, idle_sentence
-from perfkit.report.load_points import workload_title
 from perfkit.report.mix import neighbour_sentences
-from perfkit.report.table import Column, Table, format_error_rate
-from perfkit.report.warning_texts import warning_texts
+from perfkit.report.table import format_error_rate
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.load import ClosedLoad, OpenLoad
 from perfkit.result.model import Point, Result
@@ -19,7 +14,7 @@ from perfkit.stats.percentiles import minimum_samples
 from perfkit.stats.validity import COLD, INVALIDATING
 from perfkit.units import format_duration_ns, format_rate_per_s
 
-_MOST_NAMED, _SHORTEST_MESSAGE = 3, 60
+_MOST_NAMED = 3
 MOST_FAILURES = 0.01
 """A target that fails more of its requests does not keep up."""
 _VERDICTS = {"satisfied": "the SLO is met", "violated": "the SLO is missed", "inconclusive": "too few samples to judge the SLO"}
@@ -305,81 +300,3 @@ def _by_overload(points: Sequence[Point]) -> Iterator[str]:
     else:
         yield f"keeps up with {load_in_words(kept)} ({_limit(kept)})"
         yield _beyond(points[points.index(kept) + 1])
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class GroupedWarning:
-    """The warnings of one kind, with the load points that they concern, in words."""
-
-    code: str
-    message: str
-    """The message of the first load point."""
-    load_points: str
-    """All of them and, if the messages differ, the first."""
-    remedy: str
-    """The keys or options that remedy it; empty if none does."""
-    is_note: bool
-    """Whether it only says under what conditions the figures hold, or why one is left out or uncertain."""
-
-    @property
-    def sentences(self) -> str:
-        """The message and the remedy."""
-        return f"{self.message} Remedy: {self.remedy}." if self.remedy else self.message
-
-    def brief(self, longest: int) -> str:
-        """The load points in brackets, the first sentence of the message as far as there is room, and the remedy."""
-        where, _, _ = self.load_points.partition("; the figures are those of")
-        remedy = f" Remedy: {self.remedy}." if self.remedy else ""
-        text = textwrap.shorten(
-            first_sentence(self.message), max(longest - len(where) - len(remedy) - 3, _SHORTEST_MESSAGE), placeholder=" …"
-        )
-        return f"({where}) {text}{remedy}"
-
-
-def warnings_table(points: Sequence[Point], *, are_notes: bool) -> Table:
-    """The warnings of each kind, with the load points that they concern; the notes are a table of their own."""
-    texts = {"message": "message", "load_points": "load points", "remedy": "remedy"}
-    columns = (Column("code", "warning", "code"), *(Column(key, heading, "prose") for key, heading in texts.items()))
-    found = [one for one in grouped_warnings(points) if one.is_note == are_notes]
-    return Table.of("notes" if are_notes else "warnings", "Notes" if are_notes else "Attention", columns, found)
-
-
-def grouped_warnings(points: Sequence[Point]) -> list[GroupedWarning]:
-    """The warnings of each kind, with the load points that they concern.
-
-    What makes a point invalid comes first, and before it `busy_machine`, which is then no note but the cause; then the others, and the notes last.
-    """
-    grouped: dict[tuple[str, str], dict[str, list[Point]]] = {}
-    for point in points:
-        for warning in dict.fromkeys(point.warnings):
-            grouped.setdefault(_kind(warning), {}).setdefault(warning.message, []).append(point)
-    found = [_grouped_warning(code, messages, points) for (code, _), messages in grouped.items()]
-    return sorted(found, key=lambda one: 0 if one.code == "busy_machine" else 1 if one.code in INVALIDATING else 3 if one.is_note else 2)
-
-
-def _kind(warning: MeasurementWarning) -> tuple[str, str]:
-    """The code; of too few samples also the percentile, since a load point that lacks those of a p99.9 may well have those of the p99."""
-    return warning.code, warning.message.partition(":")[0] if warning.code == "few_samples" else ""
-
-
-def _grouped_warning(code: str, messages: Mapping[str, Sequence[Point]], points: Sequence[Point]) -> GroupedWarning:
-    concerned = [point for point in points if any(point in those for those in messages.values())]
-    message, example = next(iter(messages)), next(iter(messages.values()))
-    load_points = _load_points(concerned, points)
-    if len(messages) > 1:
-        load_points += f"; the figures are those of {_load_points(example, points)}"
-    text = warning_texts().get(code)
-    is_note = text is not None and text.is_note and (code != "busy_machine" or all(point.valid for point in points))
-    return GroupedWarning(code, message, load_points, "" if text is None else text.keys, is_note)
-
-
-def _load_points(concerned: Sequence[Point], points: Sequence[Point]) -> str:
-    """Load points by protocol: `http, concurrency 1, 4; grpc, concurrency 8`."""
-    if len(concerned) == len(points) > 1:
-        return "all load points"
-    by_protocol: dict[str, list[str]] = {}
-    is_mix = any(point.workload is not None for point in points)
-    for point in concerned:
-        by_protocol.setdefault(workload_title(point) if is_mix else point.protocol, []).append(point.load.amount)
-    kind = "" if points[0].load.kind == "open" else f"{points[0].load.quantity} "
-    return "; ".join(f"{protocol}, {kind}{', '.join(amounts)}" for protocol, amounts in by_protocol.items())

@@ -19,16 +19,10 @@ BACK: Colour = ("#ffffff", "#15191e")
 MUTED: Colour = ("#57606a", "#9aa4af")
 RED: Colour = ("#b3261e", "#ff9a92")
 """Of failures and figures that are not valid; no series of its own has it."""
-COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, INK, MUTED)
-MANY_COLOURS: tuple[Colour, ...] = (
-    ("#1f77b4", "#5aa9e6"), ("#d9660a", "#ff9d4d"), ("#2c8a2c", "#5fce5f"), ("#d62728", "#ff7f7f"), ("#9467bd", "#c0a0e8"),
-    ("#8c564b", "#c99488"), ("#c9539f", "#f09fd2"), ("#6b6b6b", "#b5b5b5"), ("#8f8f14", "#d5d54a"), ("#0f93a5", "#4ddbe9"),
-)  # fmt: skip
-"""For cases or configurations beside each other."""
 
 Scale = Literal["linear", "from zero", "log", "date"]
 """`date` has days since 1970-01-01, shown as dates."""
-Style = Literal["line", "dashed", "dots", "hollow", "large", "steps", "path", "dashed path"]
+Style = Literal["line", "dashed", "dotted", "dots", "hollow", "large", "large hollow", "steps", "path", "dashed path"]
 """A `path` joins the values in the order given; `steps` holds each value until the next. The other lines need ascending xs."""
 _REACH = 4.0  # an interval or a level further from the values than this factor does not set the scale
 

@@ -22,8 +22,16 @@ _TICKS, _TICKS_SHARE = 10, 0.35  # of the width that the texts of the y axis hav
 _LABEL_SHARE = 0.9  # of the height, since the widths of texts are estimates
 _SPAN_OPACITY, _BAND_OPACITY = 0.13, 0.15
 _DASHED, _DOTTED = "5 3", "1.5 2"
+_DASHES = {"dashed": _DASHED, "dashed path": _DASHED, "dotted": "2 2.5"}
 _MOST_NAMES, _NAME_ROWS = 14, 3
-_MARKERS = {"dots": 4.6, "path": 4.6, "dashed path": 4.6, "hollow": 7.0, "large": 8.0}  # their widths; a large one is a square
+_MARKERS = {
+    "dots": 4.6,
+    "path": 4.6,
+    "dashed path": 4.6,
+    "hollow": 7.0,
+    "large": 8.0,
+    "large hollow": 9.0,
+}  # their widths; a large one is a square
 _HEAT_COLUMNS, _SHADES = 120, 6  # few, since each cell takes about 20 bytes
 
 
@@ -265,12 +273,12 @@ def _dashed(data: str, level: Level, dashes: str) -> str:
 def _styled(line: Line, points: Sequence[tuple[float, float] | None], markers: Sequence[tuple[float, float]]) -> str:
     """A line through points, unless its style has markers alone, and the markers, in the style and colour of a chart's line."""
     colour, parts = line.colour[0], []
-    if line.style not in ("dots", "hollow", "large"):
-        dashes = _DASHED if line.style in ("dashed", "dashed path") else None
+    if line.style not in ("dots", "hollow", "large", "large hollow"):
+        dashes = _DASHES.get(line.style)
         parts.append(element("path", d=path(points, is_stepped=line.style == "steps"), stroke=colour, stroke_dasharray=dashes))
     if markers:  # lines without length, whose ends are the markers
         data, width = "".join(f"M{number(x, 2)} {number(y)}h0" for x, y in markers), _MARKERS.get(line.style, _MARKERS["dots"])
-        rings = [(width, colour), (width - 2.4, BACK[0])] if line.style == "hollow" else [(width, colour)]
-        end = "square" if line.style == "large" else "round"
+        rings = [(width, colour), (width - 2.4, BACK[0])] if line.style.endswith("hollow") else [(width, colour)]
+        end = "square" if line.style.startswith("large") else "round"
         parts += [element("path", d=data, stroke=one, stroke_width=width, stroke_linecap=end) for width, one in rings]
     return "\n".join(parts)

@@ -5,14 +5,15 @@ import math
 from collections.abc import Iterator, Sequence
 
 from perfkit.comparison.result_comparison import NOT_COVERED, ComparedResult, MetricRow, ResultComparison
-from perfkit.report.chart import COLOURS, MUTED, Axis, Chart, ChartGroup, Level, Line
-from perfkit.report.page import Block, Bullets, Figure, Item, Page, Paragraph, sections_of
+from perfkit.report.chart import MUTED, Axis, Chart, ChartGroup, Level, Line
+from perfkit.report.chart_rules import many_colour
+from perfkit.report.page import Block, Bullets, Fact, Figure, Headline, Item, Page, Paragraph, Trust, sections_of
 from perfkit.report.table import MISSING, Cell, Column, Table
 from perfkit.result.part import dataclass_document
 from perfkit.spans.change import describe_change
 from perfkit.stats.ratio_interval import Estimate
 from perfkit.text import sentence
-from perfkit.units import format_duration_ns, format_rate_per_s
+from perfkit.units import Change, format_duration_ns, format_rate_per_s, format_signed_change, format_signed_interval
 
 SCHEMA = "perfkit.comparison/1"
 CAUTIONS = {
@@ -20,6 +21,9 @@ CAUTIONS = {
     "unsuccessful": "NO SUCCESS: most requests of a load point failed, and the times are those of the others",
 }
 """What must be known of a result by its status, before its figures."""
+_BETTER: tuple[str, Trust] = ("better", "good")
+_WORSE: tuple[str, Trust] = ("worse", "bad")
+_BETTER_AND_WORSE: tuple[str, Trust] = ("better and worse", "open")
 _NO_DIFFERENCES = "No recorded settings differ."
 _LONGEST_VALUE = 60
 _APART = 0.12  # between two results at a load point; load points are 1 apart
@@ -95,8 +99,13 @@ def _answer_about(compared: ResultComparison, number: int) -> str:
 
 def _is_shown(row: MetricRow, change: Estimate) -> bool:
     """Whether the interval, which may be open at one end, excludes no change."""
-    none = 1.0 if row.is_ratio else 0.0
+    none = _none(row)
     return (change.low is not None and change.low > none) or (change.high is not None and change.high < none)
+
+
+def _none(row: MetricRow) -> float:
+    """The value of no change."""
+    return 1.0 if row.is_ratio else 0.0
 
 
 def _size(row: MetricRow, change: Estimate) -> float:
@@ -108,7 +117,7 @@ def _change_in_words(row: MetricRow, change: Estimate, *, others: int, names_loa
 
     Of an interval with an open end: `(2.0 % or more)`.
     """
-    none, digits, unit = (1.0, 1, "%") if row.is_ratio else (0.0, 3, "points")
+    none, digits, unit = _none(row), *((1, "%") if row.is_ratio else (3, "points"))
     value, *ends = (100 * abs(end - none) for end in (change.value, change.low, change.high) if end is not None)
     low, high = _rounded_outward(min(ends), max(ends), digits)
     amount = f"{value:.{digits}f} {unit}"
@@ -136,7 +145,42 @@ def comparison_html(compared: ResultComparison) -> str:
     """The comparison as one self-contained HTML document."""
     from perfkit.report.render import render_html
 
-    return render_html(_page(compared, _figures(compared)))
+    return render_html(_page(compared, _figures(compared), [comparison_headline(compared)]))
+
+
+def comparison_headline(compared: ResultComparison) -> Headline:
+    """The largest change that is shown, with the largest one of each other result beside it."""
+    shown = {number: found for number in range(1, len(compared.sides)) if (found := _shown_changes(compared, number))}
+    if invalid := [f"[{number}]" for number, side in enumerate(compared.sides, 1) if side.status in CAUTIONS]:
+        return Headline("", "", "", f"{' and '.join(invalid)} not valid", "bad")
+    if not shown:
+        return Headline("", "", "", "no change is shown", "open")
+    are_better = {(change.value > _none(row)) == (row.better == "higher") for found in shown.values() for row, change in found}
+    word, trust = _BETTER_AND_WORSE if len(are_better) > 1 else _BETTER if are_better == {True} else _WORSE
+    largest = sorted(shown, key=lambda number: _size(*shown[number][0]), reverse=True)
+    (figure, interval), *others = (_change_and_interval(*shown[number][0]) for number in largest)
+    captions = [f"{_where(shown[number][0][0])}: {_named(compared, number)}" for number in largest]
+    facts = tuple(Fact(caption, *texts) for caption, texts in zip(captions[1:], others, strict=True))
+    return Headline(figure, f"{captions[0]} against [1]", interval, word, trust, facts)
+
+
+def _shown_changes(compared: ResultComparison, number: int) -> list[tuple[MetricRow, Estimate]]:
+    """The changes of a result that their intervals show: of times and throughput before those of shares, the largest first."""
+    changes = [(row, change) for row in compared.rows if (change := row.changes[number]) is not None and _is_shown(row, change)]
+    return sorted(changes, key=lambda pair: (pair[0].is_ratio, _size(*pair)), reverse=True)
+
+
+def _named(compared: ResultComparison, number: int) -> str:
+    return f"[{number + 1}] {compared.sides[number].label}"
+
+
+def _where(row: MetricRow) -> str:
+    return f"{row.metric.replace('_', '.')}, {row.load_point}"
+
+
+def _change_and_interval(row: MetricRow, change: Estimate) -> tuple[str, str]:
+    scale: Change = "ratio" if row.is_ratio else "difference"
+    return format_signed_change(scale, change.value), format_signed_interval(scale, (change.low, change.high))
 
 
 def _figures(compared: ResultComparison) -> Sequence[Block]:
@@ -161,7 +205,7 @@ def _changes_chart(metric: str, rows: Sequence[MetricRow], compared: ResultCompa
         ends = [None if one.low is None or one.high is None else (100 * (one.low - 1), 100 * (one.high - 1)) for _, one in found]
         intervals = tuple(None if pair is None else (x, x, *pair) for x, pair in zip(xs, ends, strict=True))
         label = f"[{number + 1}] {compared.sides[number].label}"
-        lines.append(Line(label, xs, ys, COLOURS[(number - 1) % len(COLOURS)], "dots", intervals))
+        lines.append(Line(label, xs, ys, many_colour(number - 1), "dots", intervals))
     values = [y for line in lines for y in line.ys if y is not None]
     values += [end for line in lines for interval in line.intervals if interval is not None for end in interval[2:]]
     x = Axis(
@@ -177,14 +221,18 @@ def comparison_json(compared: ResultComparison) -> str:
     return json.dumps(dataclass_document(SCHEMA, compared), indent=1) + "\n"
 
 
-def _page(compared: ResultComparison, figures: Sequence[Block] = ()) -> Page:
+def _page(compared: ResultComparison, figures: Sequence[Block] = (), headline: Sequence[Block] = ()) -> Page:
     differences = list(_differences(compared))
     blocks: dict[str, Sequence[Block]] = {
-        "Answer": [Paragraph(text, is_strong=True) for text in comparison_answer(compared)],
+        "" if headline else "Answer": [
+            *headline,
+            *(Paragraph(text, is_strong=not headline) for text in comparison_answer(compared)),
+            *figures,
+        ],
         "Results": [Bullets(tuple(Item(_side(side)) for side in compared.sides), is_numbered=True)],
         "Differences from [1]": [Bullets.of(differences) if differences else Paragraph(_NO_DIFFERENCES)],
         "Notes": [Bullets.of(compared.notes)] if compared.notes else [],
-        "Figures": [*figures, comparison_table(compared), Paragraph(compared.not_covered)],
+        "Figures": [comparison_table(compared), Paragraph(compared.not_covered)],
     }
     return Page("Results side by side", sections_of(blocks))
 

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from perfkit.figures.declaration import figures_of
-from perfkit.report.chart import BLUE, INK, MANY_COLOURS, VERMILLION, Axis, Chart, ChartGroup, Level, Line, faded, times_scale
+from perfkit.report.chart import INK, Axis, Chart, ChartGroup, Colour, Level, Line, faded, times_scale
+from perfkit.report.chart_rules import PROTOCOL_COLOURS, many_colour
 from perfkit.report.load_points import figure_column, load_columns, percentile_columns
 from perfkit.report.table import Cell, Column, Table
 from perfkit.result.cold_start import ColdStart
@@ -58,7 +59,7 @@ def cold_start_group(points: Sequence[Point]) -> ChartGroup:
                 f"start {start.repetition + 1}",
                 tuple(float(number) for number in range(1, len(start.times_ns) + 1)),
                 tuple(None if time_ns is None else time_ns / NS_PER_MS for time_ns in start.times_ns),
-                MANY_COLOURS[index % len(MANY_COLOURS)],
+                many_colour(index),
             )
             for index, start in enumerate(found.starts)
         )
@@ -142,7 +143,11 @@ def idle_group(points: Sequence[Point]) -> ChartGroup:
     charts = []
     for protocol in dict.fromkeys(point.protocol for point in own):
         of_protocol = [point for point in own if point.protocol == protocol]
-        lines = (_gap_line(of_protocol, "after_gap", "after the gap"), _gap_line(of_protocol, "following", "following requests"))
+        hue = PROTOCOL_COLOURS[protocol]
+        lines = (
+            _gap_line(of_protocol, "after_gap", "after the gap", hue),
+            _gap_line(of_protocol, "following", "following requests", faded(hue)),
+        )
         charts.append(Chart(protocol, x, y, lines, height_px=300))
     return ChartGroup(tuple(charts), columns=2)
 
@@ -164,7 +169,7 @@ def _difference(point: Point) -> str:
     return f"{format_duration_ns(abs(value_ns))} {'longer' if value_ns >= 0 else 'less'}"
 
 
-def _gap_line(points: Sequence[Point], kind: str, name: str) -> Line:
+def _gap_line(points: Sequence[Point], kind: str, name: str, colour: Colour) -> Line:
     pairs, ends = [], []
     for point in points:
         value = _gap_ms(point, kind)
@@ -172,7 +177,6 @@ def _gap_line(points: Sequence[Point], kind: str, name: str) -> Line:
         pairs.append((point.load.level, value))
         known = None if value is None or low_ns is None or high_ns is None else (low_ns / NS_PER_MS, high_ns / NS_PER_MS)
         ends.append(None if known is None else (point.load.level, point.load.level, *known))
-    colour = VERMILLION if kind == "after_gap" else faded(BLUE)
     return Line(name, tuple(x for x, _ in pairs), tuple(y for _, y in pairs), colour, "path", tuple(ends))
 
 

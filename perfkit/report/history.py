@@ -7,10 +7,10 @@ from perfkit.history.check import Gap, HistoryCheck
 from perfkit.history.series import HistoryEntry, Series
 from perfkit.history.trend import Step, Trend, trend_levels
 from perfkit.report.chart import BLUE, GREEN, MUTED, PURPLE, VERMILLION, Axis, Chart, ChartGroup, Level, Line
-from perfkit.report.page import Block, Code, Figure, Page, sections_of
+from perfkit.report.page import Block, Code, Fact, Figure, Headline, Page, Trust, sections_of
 from perfkit.report.table import Column, Table
 from perfkit.text import one_line, sentence
-from perfkit.units import NS_PER_MS
+from perfkit.units import NS_PER_MS, format_signed_change
 
 TrendSteps = Sequence[tuple[Trend, Sequence[Step]]]
 """Time series, each with its steps."""
@@ -43,6 +43,7 @@ def render_trends_html(trends: TrendSteps, gaps: Sequence[Gap] = ()) -> str:
     steps = render_steps(trends).rstrip("\n").split("\n")
     results = [trend.entries[index].started_at for trend, _ in trends for index in (0, -1)]
     blocks: dict[str, Sequence[Block]] = {
+        "": [trends_headline(trends, gaps)],
         "Steps": [Code("\n".join(steps))],
         "Missing results": [gaps_table(gaps)] if gaps else [],
     }
@@ -56,6 +57,22 @@ def render_trends_html(trends: TrendSteps, gaps: Sequence[Gap] = ()) -> str:
     subtitle = f"{len(trends)} time series ({where}), results from {min(results)[:_DATE]} to {max(results)[:_DATE]}"
     names = list(dict.fromkeys(trend.scenario for trend, _ in trends))
     return render_html(Page(f"History of {', '.join(names[:3])}{' and others' if len(names) > 3 else ''}", sections_of(blocks), subtitle))
+
+
+def trends_headline(trends: TrendSteps, gaps: Sequence[Gap]) -> Headline:
+    """The newest step for the worse that nobody accepted; without one, that there is none."""
+    open_steps = [(step, trend) for trend, steps in trends for step in steps if step.is_worse and not step.accepted_until]
+    found = sum(len(steps) for _, steps in trends)
+    facts = [Fact("steps in all", f"{found:,}"), Fact("time series", f"{len(trends):,}")]
+    facts += [Fact("gaps in the series", f"{len(gaps):,}")] if gaps else []
+    if not open_steps:
+        is_known = any(len(trend.values) >= _FEWEST_RESULTS for trend, _ in trends)
+        trust: Trust = "good" if is_known else "open"
+        return Headline("", "", "", "no step for the worse" if is_known else "too few results to detect a step", trust, tuple(facts))
+    step, trend = max(open_steps, key=lambda pair: pair[0].started_at)
+    caption = f"{trend.metric.replace('_', '.')}, {trend.load_point}, {trend.scenario}: since {step.started_at[:_DATE]}, commit {_short(step.commit)}"
+    count = f"{len(open_steps):,} step{'s' * (len(open_steps) > 1)} for the worse"
+    return Headline(format_signed_change("ratio", step.ratio), one_line(caption), "", count, "bad", tuple(facts))
 
 
 def gaps_table(gaps: Sequence[Gap]) -> Table:

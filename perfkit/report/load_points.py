@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from perfkit.figures.declaration import Declared, Subject, Unit, declared, figures_of
-from perfkit.report.chart import BLUE, VERMILLION, Axis, Colour, Style
+from perfkit.report.chart import Axis
 from perfkit.report.table import Cell, Column, Kind, Table
 from perfkit.result.model import Point
 from perfkit.units import format_duration_ns
@@ -48,10 +48,6 @@ def interval_cell(value_ns: int | None, interval: tuple[float, float | None] | N
     high = "above" if high_ns is None else format_duration_ns(high_ns)
     note = "" if low_ns is None else f"95% interval: {format_duration_ns(low_ns)} to {high}"
     return Cell(value_ns, "0" if value_ns == 0 else None, note)
-
-
-PROTOCOL_COLOURS: dict[str, Colour] = {"http": BLUE, "grpc": VERMILLION, "mixed": BLUE}
-PERCENTILES: tuple[tuple[str, Style], ...] = (("p50", "line"), ("p99", "dashed"))
 
 
 def load_axis(points: Sequence[Point]) -> Axis:

@@ -60,7 +60,7 @@ class Facts:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Code:
-    """Preformatted text; of a command line, a click selects all of it."""
+    """Preformatted text; of a command line, a click selects all of it, and a button copies it."""
 
     text: str
     is_command: bool = False

@@ -4,15 +4,16 @@ import functools
 import pathlib
 from collections.abc import Sequence
 
-from perfkit.report.chart import COLOURS, Chart, ChartGroup
-from perfkit.report.page import Block, Bullets, Figure, Page, Paragraph, sections_of, write_files
+from perfkit.report.chart import BLUE, Chart, ChartGroup
+from perfkit.report.chart_rules import load_shades
+from perfkit.report.page import Block, Bullets, Fact, Figure, Headline, Page, Paragraph, sections_of, write_files
 from perfkit.report.run_charts import percentile_axes, percentile_curve, percentile_line
 from perfkit.report.table import Cell, Column, Table, attribute
 from perfkit.result.distribution import Distribution
 from perfkit.result.perf_analyzer_files import NOT_RECORDED, Kind
 from perfkit.result.perf_analyzer_result import PerfAnalyzerPoint, PerfAnalyzerResult, read_perf_analyzer
 from perfkit.stats.ratio_interval import Estimate
-from perfkit.units import NS_PER_S, format_duration_ns
+from perfkit.units import NS_PER_S, format_duration_ns, format_rate_per_s
 
 _STREAM_TIMES = {"first": "first_response_ns", "gap": "response_gap_ns"}
 
@@ -23,23 +24,23 @@ def write_perf_analyzer_report(path: pathlib.Path, kind: Kind) -> list[pathlib.P
 
     result = read_perf_analyzer(path, kind)
     texts = {
-        path.with_name(f"{path.name}.report.html"): render_html(perf_analyzer_page(result, _figures(result))),
+        path.with_name(f"{path.name}.report.html"): render_html(perf_analyzer_page(result, _headline(result), _figures(result))),
         path.with_name(f"{path.name}.report.md"): render_markdown(perf_analyzer_page(result)),
     }
     write_files(texts, replacing=(), place=str(path.parent))
     return list(texts)
 
 
-def perf_analyzer_page(result: PerfAnalyzerResult, figures: Sequence[Block] = ()) -> Page:
-    """The whole report, with the figures of its page."""
+def perf_analyzer_page(result: PerfAnalyzerResult, headline: Sequence[Block] = (), figures: Sequence[Block] = ()) -> Page:
+    """The whole report; a page has a headline and figures."""
     notes = [note for point in result.points for note in point.notes]
     further = further_table(result.points)
     streams = streams_table(result.points)
     blocks: dict[str, Sequence[Block]] = {
+        "": [*headline, *figures],
         "Summary": [summary_table(result.points)],
         "Streams": [streams] if streams.rows else [],
         "Notes": [Bullets.of(notes)] if notes else [],
-        "Plots": figures,
         "As perf_analyzer reported it": [further] if further.rows else [],
         "How the figures are defined": [Paragraph(text) for text in _definitions(result)],
     }
@@ -118,16 +119,26 @@ def _reported(name: str, point: PerfAnalyzerPoint) -> str | None:
     return point.further.get(name) or None
 
 
+def _headline(result: PerfAnalyzerResult) -> Sequence[Block]:
+    """The load point with the highest throughput."""
+    measured = [(rate_per_s, point) for point in result.points if (rate_per_s := point.throughput_per_s) is not None]
+    if not measured:
+        return ()
+    rate_per_s, best = max(measured, key=lambda pair: pair[0])
+    known = [(name, best.percentiles_ns[name]) for name in ("p50", "p99") if name in best.percentiles_ns]
+    facts = tuple(Fact(name, format_duration_ns(one.value), _interval(one).removeprefix("95% interval: ")) for name, one in known)
+    caption = f"highest throughput, at {best.load.title}"
+    return (Headline(format_rate_per_s(rate_per_s), caption, "", "as perf_analyzer measured it", "open", facts),)
+
+
 def _figures(result: PerfAnalyzerResult) -> Sequence[Block]:
     """The percentile curves of an export; a CSV report has none."""
     curves = [(point, *percentile_curve(point.service_times)) for point in result.points if point.service_times is not None]
     if not curves:
         return ()
     x, y = percentile_axes([(steps, values_ns) for _, steps, values_ns in curves], "service time")
-    lines = tuple(
-        percentile_line(point.load.title, steps, values_ns, COLOURS[number % len(COLOURS)])
-        for number, (point, steps, values_ns) in enumerate(curves)
-    )
+    shades = load_shades(sorted({point.load.value for point, _, _ in curves}), BLUE)
+    lines = tuple(percentile_line(point.load.title, steps, values_ns, shades[point.load.value]) for point, steps, values_ns in curves)
     caption = "Each line is a load point: that share of its requests took at most the time on the left."
     return (Figure("Service time by percentile", caption, ChartGroup((Chart("all load points", x, y, lines, height_px=320),))),)
 

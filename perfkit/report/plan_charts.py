@@ -8,32 +8,14 @@ from perfkit.plan.evidence import KEPT_UP
 from perfkit.plan.model import CapacityPlan, ConfigurationPlan, RatePoint
 from perfkit.plan.queueing import MEAN_WITHIN, P99_WITHIN
 from perfkit.plan.usl import FURTHEST, UslFit
-from perfkit.report.chart import (
-    BLUE,
-    GREEN,
-    MANY_COLOURS,
-    MUTED,
-    VERMILLION,
-    Axis,
-    Chart,
-    ChartGroup,
-    Colour,
-    Level,
-    Line,
-    Span,
-    faded,
-    times_scale,
-)
+from perfkit.report.chart import BLUE, MUTED, VERMILLION, Axis, Chart, ChartGroup, Colour, Level, Line, Span, Style, times_scale
+from perfkit.report.chart_rules import PATH_STYLES, PERCENTILE_STYLES, many_colour
 from perfkit.units import NS_PER_MS, format_rate_per_s
 
-_COLOUR_OF = {"p50": BLUE, "p95": GREEN, "p99": VERMILLION}
+_PERCENTILES = ("p50", "p95", "p99")
+_HELD_OUT: tuple[tuple[str, float, Style], ...] = (("mean", MEAN_WITHIN, "path"), ("p99", P99_WITHIN, "dashed path"))
 _COLUMNS, _STEPS, _FURTHEST = 2, 80, 4.0
 _RATE = Axis("arrival rate (requests per second)", "/s")
-
-
-def colour_of(index: int) -> Colour:
-    """The colour of a configuration by its place in the plan."""
-    return MANY_COLOURS[index % len(MANY_COLOURS)]
 
 
 def limit_levels(plan: CapacityPlan) -> tuple[Level, ...]:
@@ -44,13 +26,13 @@ def limit_levels(plan: CapacityPlan) -> tuple[Level, ...]:
 
 def rate_group(plan: CapacityPlan) -> ChartGroup | None:
     """p50, p95 and p99 against the rate: measurements, fitted curves with 90 % bands, the SLO and the capacity."""
-    planned = [one for one in plan.configurations if one.curves]
-    return ChartGroup(tuple(_rate_chart(plan, one) for one in planned), _COLUMNS) if planned else None
+    charts = [_rate_chart(plan, one, many_colour(index)) for index, one in enumerate(plan.configurations) if one.curves]
+    return ChartGroup(tuple(charts), _COLUMNS) if charts else None
 
 
-def _rate_chart(plan: CapacityPlan, one: ConfigurationPlan) -> Chart:
+def _rate_chart(plan: CapacityPlan, one: ConfigurationPlan, colour: Colour) -> Chart:
     levels, spans = limit_levels(plan), tuple[Span, ...]()
-    lines = [line for name in _COLOUR_OF for line in _percentile_lines(one, name)]
+    lines = [line for name in _PERCENTILES for line in _percentile_lines(one, name, colour)]
     kept_ms = [y for line in lines if line.style == "dots" for y in line.ys if y is not None]
     edges_ms = [edge for line in lines for edges in line.band for edge in edges]
     scaling = [*kept_ms, *(level.value for level in levels)]
@@ -67,9 +49,8 @@ def _rate_chart(plan: CapacityPlan, one: ConfigurationPlan) -> Chart:
     return Chart(one.name, _RATE, y, tuple(lines), spans, levels, height_px=320)
 
 
-def _percentile_lines(one: ConfigurationPlan, name: str) -> Iterator[Line]:
+def _percentile_lines(one: ConfigurationPlan, name: str, colour: Colour) -> Iterator[Line]:
     """The measurements of a percentile, those at which the target did not keep up apart, and its curve with the 90 % band."""
-    colour = _COLOUR_OF[name]
     kept = [point for point in one.points if name in point.percentiles_ns and point.state == KEPT_UP]
     others = [point for point in one.points if name in point.percentiles_ns and point.state != KEPT_UP]
     if kept:
@@ -81,7 +62,9 @@ def _percentile_lines(one: ConfigurationPlan, name: str) -> Iterator[Line]:
         rates = np.linspace(curve.lowest_rate_per_s, min(curve.highest_rate_per_s, 0.995 * curve.saturation_per_s), _STEPS).tolist()
         expected = [curve.predict(rate) for rate in rates]
         band = tuple((one.low / NS_PER_MS, one.high / NS_PER_MS) for one in expected)
-        yield Line(f"{name}, fitted", tuple(rates), tuple(one.value / NS_PER_MS for one in expected), colour, band=band)
+        yield Line(
+            f"{name}, fitted", tuple(rates), tuple(one.value / NS_PER_MS for one in expected), colour, PERCENTILE_STYLES[name], band=band
+        )
 
 
 def throughput_group(plan: CapacityPlan) -> ChartGroup | None:
@@ -123,8 +106,7 @@ def latency_throughput_group(plan: CapacityPlan) -> ChartGroup | None:
             ys = tuple(point.percentiles_ns[name] / NS_PER_MS for point in points)
             labels = tuple(f"at {format_rate_per_s(point.rate_per_s)}" for point in points)
             if points:
-                colour = colour_of(index) if name == "p99" else faded(colour_of(index))
-                lines.append(Line(f"{one.name} {name}", xs, ys, colour, "path", labels=labels))
+                lines.append(Line(f"{one.name} {name}", xs, ys, many_colour(index), PATH_STYLES[PERCENTILE_STYLES[name]], labels=labels))
     if not lines:
         return None
     y = Axis("response time", "ms", times_scale([y for line in lines for y in line.ys if y is not None]))
@@ -149,23 +131,23 @@ def gpu_group(plan: CapacityPlan) -> ChartGroup | None:
             for suffix, value_of in figures:
                 values = [(point.rate_per_s, value) for point in one.points if (value := value_of(point)) is not None]
                 if values:
-                    lines.append(Line.of(f"{one.name}{suffix}", sorted(values), colour_of(index), "dashed" if suffix else "path"))
+                    lines.append(Line.of(f"{one.name}{suffix}", sorted(values), many_colour(index), "dashed" if suffix else "path"))
         if lines:
             charts.append(Chart(title, _RATE, Axis(title, unit), tuple(lines), height_px=240))
-    return ChartGroup(tuple(charts), len(charts)) if charts else None
+    return ChartGroup(tuple(charts), _COLUMNS) if charts else None
 
 
 def held_out_group(plan: CapacityPlan) -> ChartGroup | None:
     """Signed errors of the queueing models on held-out points, with the allowed range."""
     charts = []
-    for one in plan.configurations:
+    for index, one in enumerate(plan.configurations):
         for validation in one.validations:
-            lines, levels = [], [Level(0.0, "")]
-            for name, colour, allowed in (("mean", BLUE, MEAN_WITHIN), ("p99", VERMILLION, P99_WITHIN)):
+            lines, levels = list[Line](), [Level(0.0, "")]
+            for name, allowed, style in _HELD_OUT:
                 values = [(held.rate_per_s, 100 * held.error) for held in validation.errors if held.figure == name]
                 if values:
-                    lines.append(Line.of(name, sorted(values), colour, "dots"))
-                    levels += [Level(100 * allowed, f"allowed for {name}", colour=colour), Level(-100 * allowed, "", colour=colour)]
+                    lines.append(Line.of(name, sorted(values), many_colour(index), style))
+                    levels += [Level(100 * allowed, f"allowed for {name}", colour=MUTED), Level(-100 * allowed, "", colour=MUTED)]
             if lines:
                 title = f"{one.name}: {validation.model.split(',')[0]}, {validation.verdict}"
                 y = Axis("predicted − measured", "%", "linear")

@@ -10,7 +10,8 @@ from perfkit.plan.model import CapacityPlan, ConfigurationPlan, Operation, Ranke
 from perfkit.plan.ranking import times_longer
 from perfkit.plan.rate_curve import Prediction
 from perfkit.report.chart import MUTED, Axis, Chart, ChartGroup, Colour, Line, Style, times_scale
-from perfkit.report.plan_charts import colour_of, limit_levels
+from perfkit.report.chart_rules import many_colour
+from perfkit.report.plan_charts import limit_levels
 from perfkit.report.plan_tables import CONFIGURATION, HEADROOM, REPLICAS, PlanPlot, PlanSubject, cost_columns, currency_suffix, money
 from perfkit.report.table import Cell, Column, Kind, Table, interval_columns, range_cell
 from perfkit.stats.ranking import judgements_text, pair_confidence
@@ -106,7 +107,7 @@ def front_group(plan: CapacityPlan) -> ChartGroup | None:
             kinds[planned if is_chosen else on_front if is_on_front else others][1].append(point)
             if is_on_front:
                 front.add((point.cost, point.time_ms))
-        lines += [_front_line(name, points, colour_of(index), style) for name, (style, points) in kinds.items() if points]
+        lines += [_front_line(name, points, many_colour(index), style) for name, (style, points) in kinds.items() if points]
     if not lines:
         return None
     lines.insert(0, Line.of("Pareto front", sorted(front), MUTED))

@@ -29,7 +29,7 @@ _STYLES: dict[Mark, str] = {
 }  # fmt: skip
 _NOT_IN_CODE = re.compile(r"[^\w.-]", re.ASCII)
 _NONE = "'none'"
-SCRIPTS = {"tables": "templates/tables.js", "charts": "templates/charts.js", "folds": "templates/folds.js"}
+SCRIPTS = {name: f"templates/{name}.js" for name in ("tables", "charts", "folds", "copies")}
 _HEADING_WIDTH, _UNLIMITED, _GAP = 18, 10_000, 3
 _WIDTH = 140  # without a terminal
 
@@ -165,6 +165,7 @@ def render_html(page: Page) -> str:
     scripts = [_script("tables")] if any(isinstance(block, Table) for block in blocks) else []
     scripts += [_script("charts")] if groups else []
     scripts += [_script("folds")] if any(section.is_folded for section in page.sections) else []
+    scripts += [_script("copies")] if any(isinstance(block, Code) and block.is_command for block in blocks) else []
     data = [
         {
             "axis": one_line(group.axis),

@@ -4,15 +4,16 @@ import collections
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfkit.errors import first_sentence
-from perfkit.report.answer import GroupedWarning, answer, grouped_warnings, warnings_table
+from perfkit.report.answer import answer
 from perfkit.report.breakdown import breakdown_sentences, breakdown_table, contrast_table, slowest_table
 from perfkit.report.chart import ChartGroup
 from perfkit.report.environment import ceilings_sentence, environment_groups, stored_calibration, transport_sentence
 from perfkit.report.first_requests import cold_start_table, idle_table
+from perfkit.report.grouped_warnings import grouped_warnings, warning_bullets, warnings_table
 from perfkit.report.headline import run_headline
 from perfkit.report.load_points import sequences_table, streams_table
 from perfkit.report.mix import neighbours_table
@@ -143,6 +144,11 @@ def write_reports(folder: pathlib.Path) -> list[pathlib.Path]:
     return list(texts)
 
 
+def main_plot(charts: Mapping[str, ChartGroup]) -> str | None:
+    """The name of the chart that shows the answer; None if there is none."""
+    return next((name for name in charts if name in _MAIN_PLOTS), None)
+
+
 def run_page(result: Result, charts: Mapping[str, ChartGroup], telemetry: Mapping[tuple[int, int], Sequence[Series]] | None = None) -> Page:
     """The whole report with the charts by name; `telemetry` has the series of a timeline.
 
@@ -152,7 +158,7 @@ def run_page(result: Result, charts: Mapping[str, ChartGroup], telemetry: Mappin
     order = [point.key for point in points]
     repetitions = sorted(result.points, key=lambda point: (order.index(point.key), point.repetition or 0))
     environment = tuple(environment_groups(result.environment))
-    main = next((name for name in charts if name in _MAIN_PLOTS), None)
+    main = main_plot(charts)
     figures = {name: _figure(name, group, points[0]) for name, group in charts.items()}
     of_gpus = [figures[_GPU_PLOT]] if _GPU_PLOT in figures else []
     kinds = (functools.partial(slowest_table, telemetry=telemetry), failures_table, machines_table, replicas_table, connections_table, server_table, server_times_table, composing_models_table)  # fmt: skip
@@ -182,11 +188,11 @@ def run_page(result: Result, charts: Mapping[str, ChartGroup], telemetry: Mappin
             *_told_first(points),
             *([] if main is None else [figures[main]]),
         ],
-        **_opening(result, [attention] if (attention := warnings_table(points, are_notes=False)).rows else [], of_gpus),
+        **_opening(result, [attention] if (attention := warnings_table(grouped_warnings(points), are_notes=False)).rows else [], of_gpus),
     }
     return Page(
         title=_name(result),
-        subtitle=", ".join([*_subject(result), f"started {result.started_at}", *overrides]),
+        subtitle=", ".join([run_subject(result), *overrides]),
         banner=status_sentence(result),
         sections=(
             *sections_of(opened),
@@ -201,18 +207,13 @@ def run_summary_page(result: Result) -> Page:
     calibration, warnings = stored_calibration(result.environment.get("generator")), grouped_warnings(result.summary)
     blocks = {
         "Answer": [Paragraph(text, is_strong=True) for text in answer(result)],
-        **_opening(result, _bullets(one for one in warnings if not one.is_note)),
+        **_opening(result, warning_bullets(warnings, are_notes=False)),
         "SLO": _slo(result.summary),
         "Calibration": [*_calibration(result.summary), *([Paragraph(ceilings_sentence(calibration))] if calibration else [])],
-        "Notes": _bullets(one for one in warnings if one.is_note),
+        "Notes": warning_bullets(warnings, are_notes=True),
     }
     shared = _shared_memory(result.scenario)
     return Page(_name(result), sections_of(blocks), f"With {shared}." if shared else "", banner=status_sentence(result))
-
-
-def _bullets(warnings: Iterable[GroupedWarning]) -> list[Block]:
-    items = tuple(Item(one.sentences, one.load_points, one.code) for one in warnings)
-    return [Bullets(items)] if items else []
 
 
 def _told_first(points: Sequence[Point]) -> list[Block]:
@@ -256,7 +257,7 @@ def _slo_finding(points: Sequence[Point]) -> str:
 
 
 def _notes(points: Sequence[Point]) -> tuple[str, list[Block]]:
-    table = warnings_table(points, are_notes=True)
+    table = warnings_table(grouped_warnings(points), are_notes=True)
     return ", ".join(dict.fromkeys(row[0] for row in table.texts)), [table] if table.rows else []
 
 
@@ -293,6 +294,11 @@ def _figure(name: str, charts: ChartGroup, point: Point) -> Figure:
 
 def _name(result: Result) -> str:
     return str(result.scenario.get("name") or "result")
+
+
+def run_subject(result: Result) -> str:
+    """What was measured, and when it started."""
+    return ", ".join([*_subject(result), f"started {result.started_at}"])
 
 
 def _subject(result: Result) -> list[str]:

@@ -8,9 +8,10 @@ import numpy.typing as npt
 
 from perfkit.report.answer import answer_loads
 from perfkit.report.breakdown import waterfall_group
-from perfkit.report.chart import Axis, Chart, ChartGroup, Colour, Level, Line, Style, mixed, times_scale
+from perfkit.report.chart import Axis, Chart, ChartGroup, Colour, Level, Line, times_scale
+from perfkit.report.chart_rules import PATH_STYLES, PERCENTILE_STYLES, PROTOCOL_COLOURS, load_shades, many_colour
 from perfkit.report.first_requests import cold_start_group, idle_group
-from perfkit.report.load_points import PERCENTILES, PROTOCOL_COLOURS, load_axis
+from perfkit.report.load_points import load_axis
 from perfkit.report.search import search_group
 from perfkit.report.time_charts import gpu_group, time_group
 from perfkit.report.timeline import Timeline
@@ -19,7 +20,7 @@ from perfkit.stats.buckets import BucketCounts
 from perfkit.units import NS_PER_MS
 
 _TICKS = {2: "50%", 10: "90%", 100: "99%", 1_000: "99.9%", 10_000: "99.99%", 100_000: "99.999%", 1_000_000: "99.9999%"}
-_PATHS: dict[Style, Style] = {"line": "path", "dashed": "dashed path"}
+_PERCENTILES = ("p50", "p99")
 _STREAM_TIMES = {
     "first_response_time": "time to the first response",
     "response_gap": "gap between responses",
@@ -35,6 +36,21 @@ def run_charts(result: Result, timeline: Timeline) -> dict[str, ChartGroup]:
 def _groups(result: Result, timeline: Timeline) -> Iterator[tuple[str, ChartGroup]]:
     if gpus := gpu_group(result, timeline):
         yield "gpus", gpus
+    yield from summary_groups(result).items()
+    if any(histogram.count for histogram in timeline.histograms):
+        yield "percentiles", percentile_group(result.summary, timeline.histograms)
+    if slowest := waterfall_group(result.summary):
+        yield "waterfall", slowest
+    if group := time_group(result, timeline):
+        yield "timeline", group
+
+
+def summary_groups(result: Result) -> dict[str, ChartGroup]:
+    """Those of the groups that show the result's own figures, the main one first; none for a single load point, of which the table says as much."""
+    return dict(_summary_groups(result))
+
+
+def _summary_groups(result: Result) -> Iterator[tuple[str, ChartGroup]]:
     if result.search is not None and result.search.probes:
         yield "search", search_group(result.search)
     answered = [point for point in result.summary if point.times.count]
@@ -43,18 +59,12 @@ def _groups(result: Result, timeline: Timeline) -> Iterator[tuple[str, ChartGrou
         yield "cold_start", cold_start_group(answered)
     elif any(point.idle for point in answered):
         yield "idle", idle_group(answered)
-    elif result.search is None and len(levels) > 1:  # a single point says no more than the table
+    elif result.search is None and len(levels) > 1:
         whole = [point for point in result.summary if point.workload is None]
         yield "load", load_group(whole)
         yield "trade", trade_group(whole)
         if streamed := [point for point in result.summary if point.responses and point.workload is None]:
             yield "streams", _streams_group(streamed)
-    if any(histogram.count for histogram in timeline.histograms):
-        yield "percentiles", percentile_group(result.summary, timeline.histograms)
-    if slowest := waterfall_group(result.summary):
-        yield "waterfall", slowest
-    if group := time_group(result, timeline):
-        yield "timeline", group
 
 
 def percentile_curve(histogram: BucketCounts) -> tuple[npt.NDArray[np.float64], list[int]]:
@@ -91,12 +101,17 @@ def percentile_group(points: Sequence[Point], histograms: Sequence[BucketCounts]
     """Times against the percentile: a panel per protocol, in a mix per workload, and a line per load point, coloured by its load."""
     curves = [(point, *percentile_curve(histogram)) for point, histogram in zip(points, histograms, strict=True) if histogram.count]
     x, y = percentile_axes([(steps, values_ns) for _, steps, values_ns in curves], points[0].times_name)
-    colours = _shades([(not point.alone, point.load.level) for point in points])
     panels = [_panel(point, points) for point, _, _ in curves]
+    names = list(dict.fromkeys(panels))
+    hues = {name: PROTOCOL_COLOURS.get(name) or many_colour(index) for index, name in enumerate(names)}
+    loads = sorted({(not point.alone, point.load.level) for point in points})
+    shades = {name: load_shades(loads, hue) for name, hue in hues.items()}
     charts = []
-    for panel in dict.fromkeys(panels):
+    for panel in names:
         lines = tuple(
-            percentile_line(f"{'alone, ' * point.alone}{point.load.title}", steps, values_ns, colours[not point.alone, point.load.level])
+            percentile_line(
+                f"{'alone, ' * point.alone}{point.load.title}", steps, values_ns, shades[panel][not point.alone, point.load.level]
+            )
             for own, (point, steps, values_ns) in zip(panels, curves, strict=True)
             if own == panel
         )
@@ -106,12 +121,13 @@ def percentile_group(points: Sequence[Point], histograms: Sequence[BucketCounts]
 
 def load_group(points: Sequence[Point]) -> ChartGroup:
     """Throughput against the load, and times against the load, with a mark at the load that the answer is about."""
-    values_ms = [value for point in points for one, _ in PERCENTILES if (value := _milliseconds(point, one)) is not None]
+    values_ms = [value for point in points for one in _PERCENTILES if (value := _milliseconds(point, one)) is not None]
     throughput, latency = list[Line](), list[Line]()
     for protocol, own, colour in _protocols(points):
         throughput.append(Line.of(protocol, [(point.load.level, point.throughput_per_s) for point in own], colour))
-        for one, style in PERCENTILES:
-            latency.append(Line.of(f"{protocol} {one}", [(point.load.level, _milliseconds(point, one)) for point in own], colour, style))
+        for one in _PERCENTILES:
+            times_ms = [(point.load.level, _milliseconds(point, one)) for point in own]
+            latency.append(Line.of(f"{protocol} {one}", times_ms, colour, PERCENTILE_STYLES[one]))
         if invalid := [point for point in own if not point.valid]:
             for lines, values in (
                 (throughput, [(point.load.level, point.throughput_per_s) for point in invalid]),
@@ -132,12 +148,17 @@ def load_group(points: Sequence[Point]) -> ChartGroup:
 
 def trade_group(points: Sequence[Point]) -> ChartGroup:
     """Times against throughput, load point by load point."""
-    values_ms = [value for point in points for one, _ in PERCENTILES if (value := _milliseconds(point, one)) is not None]
+    values_ms = [value for point in points for one in _PERCENTILES if (value := _milliseconds(point, one)) is not None]
     lines = list[Line]()
     for protocol, own, colour in _protocols(points):
-        for one, style in PERCENTILES:
+        for one in _PERCENTILES:
             known = [(point, value) for point in own if (value := _milliseconds(point, one)) is not None]
-            line = Line.of(f"{protocol} {one}", [(point.throughput_per_s, value) for point, value in known], colour, _PATHS[style])
+            line = Line.of(
+                f"{protocol} {one}",
+                [(point.throughput_per_s, value) for point, value in known],
+                colour,
+                PATH_STYLES[PERCENTILE_STYLES[one]],
+            )
             lines.append(dataclasses.replace(line, labels=tuple(point.load.title for point, _ in known)))
         if invalid := [point for point in own if not point.valid]:
             values = [(point.throughput_per_s, _milliseconds(point, "p99")) for point in invalid]
@@ -169,15 +190,6 @@ def _panel(point: Point, points: Sequence[Point]) -> str:
     return "all workloads" if point.workload is None else point.workload
 
 
-def _shades(levels: Sequence[tuple[bool, float]]) -> dict[tuple[bool, float], Colour]:
-    """A colour for each load: from blue for the lightest to orange for the heaviest; those of workloads alone come first."""
-    ordered = sorted(set(levels))
-    shares = [index / max(len(ordered) - 1, 1) for index in range(len(ordered))]
-    light = [mixed("#0072b2", "#a3357a", 2 * share) if share < 0.5 else mixed("#a3357a", "#d55e00", 2 * share - 1) for share in shares]
-    dark = [mixed("#4fb0e6", "#e07cc0", 2 * share) if share < 0.5 else mixed("#e07cc0", "#ff8c42", 2 * share - 1) for share in shares]
-    return dict(zip(ordered, zip(light, dark, strict=True), strict=True))
-
-
 def _milliseconds(point: Point, name: str) -> float | None:
     value = getattr(point.times, name)
     return value / NS_PER_MS if value is not None and point.times.count else None
@@ -202,7 +214,7 @@ def _streams_group(points: Sequence[Point]) -> ChartGroup:
 
 
 def _stream_lines(protocol: str, points: Sequence[Point], kind: str) -> Iterator[Line]:
-    for name, style in PERCENTILES:
+    for name in _PERCENTILES:
         values_ns = [(point.load.level, getattr(getattr(point, f"{kind}_ns"), name, None)) for point in points]
         values_ms = [(level, None if value_ns is None else value_ns / NS_PER_MS) for level, value_ns in values_ns]
-        yield Line.of(f"{protocol} {name}", values_ms, PROTOCOL_COLOURS[protocol], style)
+        yield Line.of(f"{protocol} {name}", values_ms, PROTOCOL_COLOURS[protocol], PERCENTILE_STYLES[name])

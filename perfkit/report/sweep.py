@@ -1,16 +1,26 @@
-"""A sweep: one table over all its cases, as text, Markdown and HTML, and its load points as CSV."""
+"""A sweep: its best case, the ranking, the warnings and one table over all cases, as text, Markdown and HTML, and its load points as CSV."""
 
 import pathlib
 import sys
 import urllib.parse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from perfkit.comparison.point_figures import FIGURES
 from perfkit.comparison.sweep_ranking import SweepRanking, rank_sweep
 from perfkit.errors import ResultError, UsageError
-from perfkit.report.page import Block, Bullets, Figure, Item, Page, Paragraph, sections_of, write_files
-from perfkit.report.sweep_ranking import CAPTION, TITLE, columns_that_give_way, ranking_group, ranking_sentences, ranking_table
+from perfkit.report.chart import ChartGroup
+from perfkit.report.grouped_warnings import GroupedWarning, grouped_by_case, warning_bullets, warnings_table
+from perfkit.report.page import Block, Bullets, Figure, Item, Page, Paragraph, Section, sections_of, write_files
+from perfkit.report.sweep_ranking import (
+    CAPTION,
+    TITLE,
+    columns_that_give_way,
+    ranking_group,
+    ranking_headline,
+    ranking_sentences,
+    ranking_table,
+)
 from perfkit.report.table import Cell, Column, Mark, Table, attribute
 from perfkit.report.terminal import cases_in_words, fill, fitted_text, terminal_width
 from perfkit.result.file import read_result
@@ -63,24 +73,19 @@ def write_sweep_report(folder: pathlib.Path, rank_by: str | None = None, where: 
     sweep = read_sweep(folder)
     results = _read_results(folder, sweep)
     ranking = _ranking(folder, sweep, results, rank_by, where)
-    ranked: tuple[Block, ...] = (Bullets.of(list(ranking_sentences(ranking))), ranking_table(ranking)) if ranking else ()
-    if not ranking and len(sweep.cases) > 1:
-        ranked = (Paragraph(_not_ranked(rank_by or sweep.rank.by), is_strong=True),)
+    answer = list(ranking_sentences(ranking)) if ranking else [_not_ranked(rank_by or sweep.rank.by)] if len(sweep.cases) > 1 else []
     group = ranking_group(ranking) if ranking else None
-    figures = (Figure("Throughput against p99", CAPTION, group),) if group else ()
-    cases = (_cases_table(sweep, results),)
-    links = tuple(
-        Item(case.folder, link=urllib.parse.quote(f"{case.folder}/report.html", safe="/=,"))
-        for case in sweep.cases
-        if case.status != "pending"
-    )
-    subtitle = f"{', '.join(cases_in_words(sweep))}."
-    title = _title(sweep, results)
-    summary = sections_of({TITLE: ranked, "Cases": cases})
-    page = sections_of({TITLE: (*ranked[:1], *figures, *ranked[1:]), "Cases": cases, "Reports of the cases": (Bullets(links),)})
+    title, subtitle = _title(sweep, results), f"{', '.join(cases_in_words(sweep))}."
+    warnings = grouped_by_case([(case.folder, result.summary) for case, (result, _) in results if result is not None])
+    cases = _cases_table(sweep, results)
+    in_words: dict[str, Sequence[Block]] = {
+        TITLE: [Bullets.of(answer), ranking_table(ranking)] if ranking else [Paragraph(text, is_strong=True) for text in answer],
+        "Cases": [cases],
+    }
+    in_words |= {"Attention": warning_bullets(warnings, are_notes=False), "Notes": warning_bullets(warnings, are_notes=True)}
     texts = {
-        folder / "report.md": render_markdown(Page(title, summary, subtitle)),
-        folder / "report.html": render_html(Page(title, page, subtitle)),
+        folder / "report.md": render_markdown(Page(title, sections_of(in_words), subtitle)),
+        folder / "report.html": render_html(Page(title, tuple(_sections(sweep, answer, ranking, group, cases, warnings)), subtitle)),
         folder / "sweep.csv": csv_text(sweep_frame([(case.values, result) for case, (result, _) in results])),
     }
     if ranking:
@@ -91,6 +96,46 @@ def write_sweep_report(folder: pathlib.Path, rank_by: str | None = None, where: 
         texts, replacing=[file for file in (folder / "ranking.csv", folder / "plots/ranking.svg") if file.exists()], place=str(folder)
     )
     return list(texts)
+
+
+def _sections(
+    sweep: SweepDocument,
+    answer: Sequence[str],
+    ranking: SweepRanking | None,
+    group: ChartGroup | None,
+    cases: Table,
+    warnings: Sequence[GroupedWarning],
+) -> Iterator[Section]:
+    """The page: the best case with the chart, the ranking, and what needs attention; the rest is folded."""
+    incomplete = "" if all(case.status == "complete" for case in sweep.cases) else ", ".join(cases_in_words(sweep))
+    first: list[Block] = [ranking_headline(ranking, incomplete)] if ranking else []
+    first += [Paragraph(text, is_strong=not ranking) for text in answer]
+    first += [Figure("Throughput against p99", CAPTION, group)] if group else []
+    attention, notes = (warnings_table(warnings, are_notes=are_notes, places="cases") for are_notes in (False, True))
+    links = tuple(
+        Item(case.folder, link=urllib.parse.quote(f"{case.folder}/report.html", safe="/=,"))
+        for case in sweep.cases
+        if case.status != "pending"
+    )
+    yield Section("", tuple(first))
+    if ranking:
+        yield Section(TITLE, (ranking_table(ranking),))
+    if attention.rows:
+        yield Section("Attention", (attention,))
+    yield Section("Cases", (cases,), f"{len(sweep.cases)} with all their load points", is_folded=ranking is not None)
+    if notes.rows:
+        yield Section("Notes", (notes,), ", ".join(dict.fromkeys(row[0] for row in notes.texts)), is_folded=True)
+    if links:
+        yield Section("Reports of the cases", (Bullets(links),), f"{len(links)} pages", is_folded=True)
+
+
+def sweep_picture(folder: pathlib.Path) -> tuple[str, str, ChartGroup | None]:
+    """For a picture: the best case in a sentence, the title of the page, and the chart of the ranking; None if there is none."""
+    sweep = read_sweep(folder)
+    results = _read_results(folder, sweep)
+    ranking = _ranking(folder, sweep, results, None, None)
+    sentence_of_best = next(iter(ranking_sentences(ranking))) if ranking else _not_ranked(sweep.rank.by)
+    return sentence_of_best, _title(sweep, results), ranking_group(ranking) if ranking else None
 
 
 def print_sweep(folder: pathlib.Path, sweep: SweepDocument) -> None:

@@ -1,4 +1,4 @@
-"""The ranking of a sweep's cases: its sentences, its table, and the plot of throughput against p99."""
+"""The ranking of a sweep's cases: its headline, its sentences, its table, and the plot of throughput against p99."""
 
 import dataclasses
 import functools
@@ -6,12 +6,14 @@ import math
 from collections.abc import Iterator, Sequence
 
 from perfkit.comparison.sweep_ranking import HIGHER_IS_BETTER, MOST_RANKED, CasePoint, RankedCase, SweepRanking, separating_precision
-from perfkit.report.chart import MANY_COLOURS, Axis, Chart, ChartGroup, Colour, Level, Line, Style, times_scale
+from perfkit.report.chart import Axis, Chart, ChartGroup, Colour, Level, Line, Style, times_scale
+from perfkit.report.chart_rules import many_colour
+from perfkit.report.page import Fact, Headline, Trust
 from perfkit.report.table import MISSING, Column, Kind, Table, interval_columns
 from perfkit.result.sweep import shown_value
 from perfkit.stats.ranking import PERCENTILE_NAMES, judgements_text
 from perfkit.stats.ratio_interval import Estimate
-from perfkit.units import NS_PER_MS, format_confidence
+from perfkit.units import NS_PER_MS, format_confidence, format_signed_change, format_signed_interval
 
 TITLE = "Ranking"
 CAPTION = (
@@ -64,6 +66,40 @@ def ranking_sentences(ranking: SweepRanking) -> Iterator[str]:
         yield f"{name(one)} ({_text_of(ranking.by, one.figures[ranking.by])}) is indistinguishable from it. {_remedy(ranking, one)}"
     if more := tied[_MOST_LISTED:]:
         yield f"Also indistinguishable from it: {'; '.join(map(name, more[:_MOST_SHOWN]))}{' and more' if len(more) > _MOST_SHOWN else ''}."
+
+
+def ranking_headline(ranking: SweepRanking, incomplete: str = "") -> Headline:
+    """The best case with its figure, and by how much it is better than the next; `incomplete` says in a few words what is missing of the sweep."""
+    first, second = ranking.rows[:2]
+    name = functools.partial(case_title, has_protocols=has_protocols(ranking))
+    figure, _, interval = _text_of(ranking.by, first.figures[ranking.by]).partition(" (")
+    facts = []
+    if ranking.lead is not None and second.rank is not None:
+        change = format_signed_change("ratio", ranking.lead.value)
+        bounds = format_signed_interval("ratio", (ranking.lead.low, ranking.lead.high))
+        facts.append(Fact(f"{_words(ranking.by)} against {name(second)}", change, f"{bounds} ({format_confidence(ranking.confidence)})"))
+    facts += [
+        Fact(_FIGURES[other][1], _text_of(other, first.figures[other]).partition(" (")[0])
+        for other in ("throughput", "p99", "error_rate")
+        if other != ranking.by and other in first.figures
+    ]
+    word, trust = _trust(ranking, incomplete)
+    at = f" at {first.load}" if first.load else ""
+    return Headline(figure, f"{_words(ranking.by)}: {name(first)}{at}", interval.rstrip(")"), word, trust, tuple(facts))
+
+
+def _trust(ranking: SweepRanking, incomplete: str) -> tuple[str, Trust]:
+    """In a few words, how far the first case is shown to be the best."""
+    first, second = ranking.rows[:2]
+    if first.verdict == "violated":
+        return "no case satisfies the constraints", "bad"
+    if first.verdict != "holds":
+        return "no case is known to satisfy the constraints", "open"
+    if second.rank is None:
+        return "the only case known to satisfy the constraints", "good" if second.verdict == "violated" and not incomplete else "open"
+    if second.rank == 1:
+        return "no case is shown to be better", "open"
+    return (f"best so far, {incomplete}", "open") if incomplete else ("best case", "good")
 
 
 def _words(figure: str) -> str:
@@ -167,14 +203,17 @@ def ranking_group(ranking: SweepRanking) -> ChartGroup | None:
     for index, row in enumerate(ranking.rows[:_MOST_COLOURS]):
         name = f"{MISSING if row.rank is None else row.rank}: {case_title(row, has_protocols=several)}"
         styles: dict[str, tuple[Style, list[CasePoint]]] = {
-            f"{name}, best": ("large" if row.verdict == "holds" else "hollow", [p for p in shown if p.row == index and p.load == row.load]),
+            f"{name}, best": (
+                "large" if row.verdict == "holds" else "large hollow",
+                [p for p in shown if p.row == index and p.load == row.load],
+            ),
             name: ("dots", [p for p in shown if p.row == index and p.load != row.load and p.verdict == "holds"]),
             f"{name}, violates a constraint, or may": (
                 "hollow",
                 [p for p in shown if p.row == index and p.load != row.load and p.verdict != "holds"],
             ),
         }
-        lines += [_case_line(label, points, MANY_COLOURS[index], style) for label, (style, points) in styles.items() if points]
+        lines += [_case_line(label, points, many_colour(index), style) for label, (style, points) in styles.items() if points]
     limits = tuple(Level(limit_ns / NS_PER_MS, "limit on p99") for limit_ns in ranking.p99_limits_ns)
     times_ms = [y for line in lines for y in line.ys if y is not None] + [level.value for level in limits]
     y = Axis("p99", "ms", times_scale(times_ms))

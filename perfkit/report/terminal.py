@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from perfkit.digits import whole_number
-from perfkit.report.answer import GroupedWarning, grouped_warnings
+from perfkit.report.grouped_warnings import GroupedWarning, grouped_by_case, grouped_warnings
 from perfkit.report.render import console, render_text, text_width
 from perfkit.report.table import Table
 from perfkit.result.model import Point, Result
@@ -35,8 +35,6 @@ _VERDICT_STYLES = {
 _MOST_WARNINGS = 2
 """Warnings with a sentence on a terminal, of three lines; the others are named."""
 _BRIEF_LINES, _LOST_BY_WRAPPING = 3, 30
-_MOST_CASES = 3
-"""Cases named in a warning of a sweep."""
 
 
 def print_warnings(result: Result) -> None:
@@ -60,22 +58,9 @@ def attention(result: Result, *, is_brief: bool = False) -> Iterator[tuple[str, 
 
 def print_sweep_warnings(cases: Sequence[tuple[str, Result]]) -> None:
     """Prints the warnings of the named cases of a sweep on stderr, one of each kind with its cases."""
-    by_code: dict[str, list[tuple[str, GroupedWarning]]] = {}
-    for name, result in cases:
-        for warning in grouped_warnings(result.summary):
-            by_code.setdefault(warning.code, []).append((name, warning))
-    for title, style, text in _titled([_of_cases(found, len(cases)) for found in by_code.values()], is_brief=sys.stderr.isatty()):
+    found = grouped_by_case([(name, result.summary) for name, result in cases])
+    for title, style, text in _titled(found, is_brief=sys.stderr.isatty()):
         _print(title, style, text)
-
-
-def _of_cases(found: Sequence[tuple[str, GroupedWarning]], cases: int) -> GroupedWarning:
-    name, first = found[0]
-    places = "; ".join(f"{case}: {warning.load_points}" for case, warning in found[:_MOST_CASES])
-    more = f"; and {len(found) - _MOST_CASES:,} more cases" if len(found) > _MOST_CASES else ""
-    load_points = "all cases" if len(found) == cases > 1 else f"{places}{more}"
-    if len({warning.message for _, warning in found}) > 1:
-        load_points += f"; the figures are those of {name}"
-    return dataclasses.replace(first, load_points=load_points, is_note=all(warning.is_note for _, warning in found))
 
 
 def print_status(result: Result, exit_code: int) -> None:

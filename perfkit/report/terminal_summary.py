@@ -4,10 +4,11 @@ import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
 
-from perfkit.report.answer import answer, grouped_warnings
+from perfkit.report.answer import answer
 from perfkit.report.breakdown import breakdown_sentences, breakdown_table
 from perfkit.report.explanation import explain
 from perfkit.report.first_requests import cold_start_table, idle_table
+from perfkit.report.grouped_warnings import grouped_warnings
 from perfkit.report.load_points import sequences_table, streams_table
 from perfkit.report.mix import neighbours_table
 from perfkit.report.run_tables import terminal_table

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from perfkit.report.chart import BLUE, COLOURS, GREEN, PURPLE, RED, VERMILLION, Axis, Chart, ChartGroup, Heat, HeatColumn, Level, Line, Span
+from perfkit.report.chart import GREEN, INK, MUTED, RED, Axis, Chart, ChartGroup, Heat, HeatColumn, Level, Line, Span
+from perfkit.report.chart_rules import OTHER_COLOURS, PERCENTILE_STYLES
 from perfkit.report.timeline import HEAT_BINS_PER_DECADE, Slice, Timeline
 from perfkit.result.fingerprint import is_on_gpu
 from perfkit.result.model import Point, Result
@@ -116,7 +117,7 @@ def _group(windows: Sequence[_Window], charts: Sequence[Chart]) -> ChartGroup:
     """The charts with marks where load points begin, and backgrounds of incidents and load points that are not valid."""
     spans = tuple(Span(window.start_s, window.end_s, "not valid", is_bad=True) for window in windows if not window.point.valid)
     spans += tuple(_incident_spans(windows))
-    starts = tuple(Level(window.start_s, window.title, is_vertical=True, colour=COLOURS[-1]) for window in windows)
+    starts = tuple(Level(window.start_s, window.title, is_vertical=True, colour=MUTED) for window in windows)
     # only the first chart names the load points, and it and the second the incidents
     unnamed = tuple(dataclasses.replace(level, label="") for level in starts)
     unlabelled = tuple(dataclasses.replace(span, label="") for span in spans)
@@ -163,8 +164,8 @@ def _named_windows(windows: Sequence[_Window]) -> Iterator[Span]:
 def _request_charts(windows: Sequence[_Window], timeline: Timeline, x: Axis) -> Iterator[Chart]:
     name, upper = windows[0].point.times_name, upper_percentile(timeline)
     p50, high = (
-        Line.of(label, _slice_values(windows, timeline.slices, one), colour)
-        for one, label, colour in (("p50", "p50", BLUE), (upper, _UPPER[upper], VERMILLION))
+        Line.of(label, _slice_values(windows, timeline.slices, one), INK, PERCENTILE_STYLES[one])
+        for one, label in (("p50", "p50"), (upper, _UPPER[upper]))
     )
     step = f", in steps of {timeline.slice_s} s" if timeline.slice_s > 1 else ""
     heat = Heat(HEAT_BINS_PER_DECADE, tuple(_heat_columns(windows, timeline.slices)))
@@ -175,17 +176,15 @@ def _request_charts(windows: Sequence[_Window], timeline: Timeline, x: Axis) -> 
     yield Chart("throughput and errors", x, *_on_a_rate_axis(rate_lines), height_px=180)
     if any(timeline.service_slices.values()):
         pair = tuple(
-            Line.of(f"{kind}, {one}", _slice_values(windows, slices, one), colour)
-            for one, colours in (("p50", (BLUE, GREEN)), (upper, (VERMILLION, PURPLE)))
-            for kind, slices, colour in zip(
-                ("response time", "service time"), (timeline.slices, timeline.service_slices), colours, strict=True
-            )
+            Line.of(f"{kind}, {one}", _slice_values(windows, slices, one), colour, PERCENTILE_STYLES[one])
+            for one in ("p50", upper)
+            for kind, slices, colour in (("response time", timeline.slices, INK), ("service time", timeline.service_slices, GREEN))
         )
         yield Chart("response time against service time", x, Axis("time", "ms", "log"), pair, height_px=200)
     if any(timeline.delay_slices.values()):
         delays = tuple(
-            Line.of(one, [(at_s, y or None) for at_s, y in _slice_values(windows, timeline.delay_slices, one)], colour)
-            for one, colour in (("p50", BLUE), ("max", VERMILLION))
+            Line.of(one, [(at_s, y or None) for at_s, y in _slice_values(windows, timeline.delay_slices, one)], INK, PERCENTILE_STYLES[one])
+            for one in ("p50", "max")
         )
         yield Chart("start delay: how late requests were sent", x, Axis("start delay", "ms", "log"), delays, height_px=160)
 
@@ -269,7 +268,8 @@ def _resource_charts(rows: Sequence[_Row], windows: Sequence[_Window], timeline:
                     own.append((window.end_s, None))
         if lines:
             drawn = tuple(
-                Line.of(label, values, colour) for (label, values), colour in zip(lines.items(), itertools.cycle(COLOURS), strict=False)
+                Line.of(label, values, colour)
+                for (label, values), colour in zip(lines.items(), itertools.cycle(OTHER_COLOURS), strict=False)
             )
             yield Chart(row.title, x, Axis(row.title, row.unit, high=row.top), drawn, height_px=150)
 

@@ -80,7 +80,7 @@ def test_every_section_of_the_page_of_warnings_is_read():
 def test_help_on_a_warning_says_what_mends_it_with_the_keys_that_a_run_names(perfkit):
     shown = perfkit.run("help", "late_starts").stdout
     assert shown.startswith("### `late_starts`\n\nMore than 2 % of an open loop's requests were sent late")
-    assert warning_texts()["late_starts"].keys in shown
+    assert warning_texts()["late_starts"].options in shown
     everything = perfkit.run("help", "warnings").stdout
     assert shown.strip() in everything
     assert "<!--" not in everything

@@ -125,7 +125,7 @@ async def serving(server):
         await runner.cleanup()
 
 
-def ask(server, engine, tmp_path, check=None, target=None, stream=None, **workload):
+def ask(server, engine, tmp_path, check=None, target=None, stream=None, sequences=None, **workload):
     """Probes the server with a scenario that has this workload."""
     document = {
         "name": "t",
@@ -134,6 +134,7 @@ def ask(server, engine, tmp_path, check=None, target=None, stream=None, **worklo
         "workload": workload,
         "check": check or {},
         **({} if stream is None else {"stream": {}}),
+        **({} if sequences is None else {"sequences": sequences}),
     }
     loaded = LoadedScenario(Scenario.model_validate(document), tmp_path, ())
 

@@ -29,6 +29,7 @@ from perfkit.telemetry.server.statistics import ServerCounts
 from perfkit.transport.base import ConnectionCounts
 from perfkit.workers.point_recording import PointRecording, WorkloadRecording
 from tests.clocks import SettableClock
+from tests.points.made_measurement import measurement
 
 MS, S = 1_000_000, 1_000_000_000
 
@@ -44,17 +45,17 @@ def counts(compute_ms, requests=24):
     return ServerCounts(ModelStatistics("1", requests, requests, success=TotalTime(requests, requests), **times), ("1",), AnswerTotals())
 
 
-@pytest.fixture
-def cold(measured):
+def cold_measurement(*, busy=0.0, took_ms=1700, concurrency=4, gpus=None, server=None, server_cpu=None, is_known=True, **changes):
     """Four in flight, each answered after about 1.7 s, on a GPU that did nothing; changed as asked."""
+    made = measurement([took_ms * MS] * 24, window_s=10.0, concurrency=concurrency)
+    gpus = (gpu(busy),) if gpus is None else gpus
+    resources = Resources(server=server, server_cpu=server_cpu, gpus=gpus, server_has_gpu=is_known)
+    return dataclasses.replace(made, resources=resources, **changes)
 
-    def make(*, busy=0.0, took_ms=1700, concurrency=4, gpus=None, server=None, server_cpu=None, is_known=True, **changes):
-        made = measured([took_ms * MS] * 24, window_s=10.0, concurrency=concurrency)
-        gpus = (gpu(busy),) if gpus is None else gpus
-        resources = Resources(server=server, server_cpu=server_cpu, gpus=gpus, server_has_gpu=is_known)
-        return dataclasses.replace(made, resources=resources, **changes)
 
-    return make
+@pytest.fixture
+def cold():
+    return cold_measurement
 
 
 def warnings_of(measured):

@@ -18,33 +18,18 @@ from perfkit.points.measured import Resources
 from perfkit.points.point import LoadSummary, point
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
-from perfkit.recorder.stops import Stop
 from perfkit.scenario.model import Scenario
-from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.target.address import Address
 from tests.clocks import SettableClock
+from tests.points.made_measurement import stopped_measurement
 
 MS, S = 1_000_000, 1_000_000_000
 OTHERS = "a signal, a debugger, swapping or other processes may have stopped it"
 
 
 @pytest.fixture
-def stopped(measured):
-    """A window of 10 s with requests of 9 to 11 ms that a stop touched none or some of; `changes` are those of the generator."""
-
-    def make(*stops, touched_ns=(), touched=0, touched_failed=0, others=(), **changes):
-        quiet_ns = np.linspace(9 * MS, 11 * MS, 4000).astype(int)
-        made = measured([*quiet_ns, *touched_ns], window_s=10, others=others)
-        late = {name: BucketCounts.of(touched_ns) if touched_ns else EMPTY for name in ("touched_time", "touched_most")}
-        late["touched_least"] = BucketCounts.of([1] * len(touched_ns))
-        parts = tuple(BucketCounts.of(part) for part in np.array_split(np.random.default_rng(1).permutation(quiet_ns), 40))
-        window = dataclasses.replace(
-            made.window, times={**made.window.times, **late}, stops=tuple(Stop(*stop) for stop in stops),
-            counts={**made.window.counts, "touched": touched, "touched_failed": touched_failed}, untouched=parts, batches=parts, batch_ns=S // 4,
-        )  # fmt: skip
-        return dataclasses.replace(made, window=window, generator=made.generator.model_copy(update=changes))
-
-    return make
+def stopped():
+    return stopped_measurement
 
 
 def warning(found, code):

@@ -2,49 +2,22 @@
 
 import dataclasses
 
-import numpy as np
 import pytest
 
 from perfkit.points.behaviour import target_warnings
-from perfkit.points.measured import PointMeasurement
 from perfkit.points.point import LoadSummary, point
 from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.window import cut
-from perfkit.result.generator import Generator
-from perfkit.result.load import OpenLoad
-from perfkit.result.model import Connections
 from perfkit.stats.slo import SloLimits
 from perfkit.transport.base import Outcome, Reply
+from tests.points.made_measurement import WINDOW_S, open_measurement
 
 MS, S = 1_000_000, 1_000_000_000
-WINDOW_S = 60
 
 
 @pytest.fixture
 def open_point():
-    """A repetition of an open loop at 100/s; `respond` gives the response time in ns of a request from its instant in s."""
-
-    def make(respond, repetition=0):
-        recorder = Recorder(window_start_ns=0, window_end_ns=WINDOW_S * S, is_open=True)
-        random = np.random.default_rng(repetition)
-        for instant_ns in np.cumsum(random.exponential(S / 100, 100 * WINDOW_S)).astype(np.int64).tolist():
-            if instant_ns < WINDOW_S * S:
-                reply = Reply(Outcome.OK, instant_ns, instant_ns + int(respond(instant_ns / S) * random.uniform(0.9, 1.1)))
-                reply.intended_ns = reply.paced_ns = instant_ns
-                recorder.add(reply)
-        return PointMeasurement(
-            protocol="http",
-            load=OpenLoad(rate_per_s=100.0, arrivals="poisson"),
-            batch_size=1,
-            repetition=repetition,
-            window=cut(recorder.finish(WINDOW_S * S), 0, is_open=True),
-            warmup_ns=0,
-            connections=Connections(opened=1, reconnects=0),
-            generator=Generator(cpu_share=0.1, steal_share=0.0),
-            warnings=(),
-        )
-
-    return make
+    return open_measurement
 
 
 def codes(found):

@@ -7,6 +7,7 @@ import pathlib
 import random
 
 from perfkit.comparison.result_comparison import compare_results
+from perfkit.errors import MeasurementWarning
 from perfkit.figures.resources import GpuFigures
 from perfkit.gate.verdict import Comparison, Verdict
 from perfkit.history.series import HistoryEntry, Series
@@ -16,6 +17,7 @@ from perfkit.plan.day_inputs import DayInputs, Spot
 from perfkit.plan.evidence import Evidence, gather_evidence, read_sources
 from perfkit.plan.input_texts import Price, parse_prices
 from perfkit.plan.inputs import PlanInputs, RiskInputs, parse_slo
+from perfkit.plan.model import CapacityPlan
 from perfkit.plan.steps import parse_profile
 from perfkit.report.comparison import comparison_html
 from perfkit.report.history import render_trends_html
@@ -129,17 +131,25 @@ def history_page() -> str:
 
 
 def sweep_page(folder: pathlib.Path) -> pathlib.Path:
-    """A sweep of three cases; the others are slower."""
+    """A sweep of three cases, the others slower; in two of them the server's cache answered."""
     values: list[tuple[dict[str, int], dict[str, int]]] = [({"server.threads": threads}, {}) for threads in (1, 2, 4)]
     sweep = SweepFolder(folder / "sweep", "threads", values, SweepRank(where=("p99<150ms",)))
     for index, (case, service_ms) in enumerate(zip(sweep.document.cases, (50.0, 40.0, 45.0), strict=True)):
-        Synthetic(sweep.folder / case.folder, protocols=("http",), concurrencies=(1, 2, 8), service_ms=service_ms).write()
+        hits = (MeasurementWarning("cache_hits", f"The server's response cache answered {40 * index} of 500 requests."),) * (index > 0)
+        maker = Synthetic(sweep.folder / case.folder, protocols=("http",), concurrencies=(1, 2, 8), service_ms=service_ms, warnings=hits)
+        maker.write()
         sweep.record(index, "complete")
     write_sweep_report(sweep.folder)
     return sweep.folder / "report.html"
 
 
 def plan_page(folder: pathlib.Path) -> pathlib.Path:
+    """The page of `capacity_plan`."""
+    write_plan(capacity_plan(folder), folder / "plan")
+    return folder / "plan" / "plan.html"
+
+
+def capacity_plan(folder: pathlib.Path) -> CapacityPlan:
     """A plan with every chart: two configurations with GPUs and closed loops, prices, a growing demand, a profile of the day.
 
     The day is not simulated, which would take about 15 s.
@@ -156,11 +166,7 @@ def plan_page(folder: pathlib.Path) -> pathlib.Path:
         risk=RiskInputs(demand_uncertainty=0.2, outage_cost=Price(500.0, "$"), availability=0.99),
         day=DayInputs(parse_profile(_PROFILE, "day.csv"), cold_start_s=90.0, reserved_per_hour=0.7, spot=Spot(0.4, 0.05)),
     )  # fmt: skip
-    write_plan(
-        plan_capacity([_with_gpus(one, has_batches=one.label != "L4") for one in gather_evidence(read_sources(sources))], inputs),
-        folder / "plan",
-    )
-    return folder / "plan" / "plan.html"
+    return plan_capacity([_with_gpus(one, has_batches=one.label != "L4") for one in gather_evidence(read_sources(sources))], inputs)
 
 
 _PROFILE = "hour,demand_per_s\n" + "".join(f"{hour},{550 - 450 * math.cos((hour - 2) * math.pi / 12):.0f}\n" for hour in range(24))

@@ -6,11 +6,16 @@ import math
 import re
 
 import pytest
+from PIL import Image
 
 from perfkit.cli.main import main
 from perfkit.recorder.histogram import percentile_distribution
+from perfkit.report.chart import BLUE, VERMILLION
+from perfkit.report.chart_rules import many_colour
 from perfkit.stats.buckets import BucketCounts
 from tests import stored_results
+from tests.report.conftest import Synthetic
+from tests.report.subject_pages import sweep_page
 
 
 @pytest.fixture
@@ -52,6 +57,61 @@ def test_each_load_point_has_a_file_of_percentiles(folders, tmp_path, capsys):
 def test_exports_and_rankings_exclude_each_other(folders, capsys):
     assert main(["report", str(folders[0]), "--csv", "-", "--table-only"]) == 2
     assert "remove --table-only" in capsys.readouterr().err
+
+
+@pytest.fixture
+def result_folder(synthetic):
+    maker = synthetic(concurrencies=(1, 2, 8), repetitions=1)
+    maker.write()
+    return maker.folder
+
+
+def test_the_main_chart_is_drawn_for_slides_with_the_answer_above_it(result_folder, tmp_path, capsys):
+    png, svg = tmp_path / "slide.png", tmp_path / "slide.svg"
+    assert main(["report", str(result_folder), "--png", str(png), "--svg", str(svg)]) == 0
+    assert capsys.readouterr().out == f"{png}\n{svg}\n"
+    with Image.open(png) as picture:
+        assert picture.size == (1920, 1080)
+    text = svg.read_text()
+    assert text.startswith("<?xml")
+    assert BLUE[0] in text
+    assert VERMILLION[0] in text
+    assert not (result_folder / "report.html").exists()
+    assert main(["report", str(result_folder), "--svg", str(tmp_path / "again.svg"), "--quiet"]) == 0
+    assert (tmp_path / "again.svg").read_text() == text
+
+
+def test_foreign_text_in_a_picture_is_no_formula(synthetic, tmp_path):
+    maker = synthetic(concurrencies=(1, 2), repetitions=1, name="$\\frac{$", status="unsuccessful", status_reason="$x_{1 \x1b[31mfailed")
+    maker.write()
+    assert main(["report", str(maker.folder), "--png", str(tmp_path / "slide.png"), "--quiet"]) == 0
+
+
+def test_the_picture_of_a_sweep_is_that_of_its_ranking(tmp_path):
+    folder = sweep_page(tmp_path).parent
+    assert main(["report", str(folder), "--svg", str(tmp_path / "sweep.svg"), "--quiet"]) == 0
+    assert many_colour(2)[0] in (tmp_path / "sweep.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--png", "slide.svg"], "--png slide.svg: expected a name that ends in .png"),
+        (["--png", "slide.png", "--csv", "-"], "--png and --svg draw a result as it is: remove --table-only"),
+        (["--png", "no/such/folder/slide.png"], "no/such/folder/slide.png: cannot be written: No such file or directory"),
+    ],
+)
+def test_a_picture_that_cannot_be_drawn_says_why(result_folder, arguments, sentence, capsys):
+    assert main(["report", str(result_folder), *arguments]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_single_picture_is_of_a_single_result_that_has_a_chart(result_folder, tmp_path, capsys):
+    assert main(["report", str(result_folder), str(result_folder), "--png", "slide.png"]) == 2
+    assert "--png and --svg draw one picture: give a single result or sweep" in capsys.readouterr().err
+    Synthetic(tmp_path / "empty", samples=0).write()
+    assert main(["report", str(tmp_path / "empty"), "--png", str(tmp_path / "slide.png")]) == 2
+    assert "there is no chart for a picture" in capsys.readouterr().err
 
 
 def test_the_percentiles_are_those_of_the_values_in_milliseconds():

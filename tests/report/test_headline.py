@@ -2,13 +2,19 @@
 
 import pytest
 
+from perfkit.comparison.result_comparison import ComparedResult, MetricRow, ResultComparison
 from perfkit.errors import MeasurementWarning
 from perfkit.gate.sentences import worst_of
+from perfkit.history.series import HistoryEntry, Series
+from perfkit.history.trend import Step, Trend
 from perfkit.report.answer import answer_loads
+from perfkit.report.comparison import comparison_headline
 from perfkit.report.headline import run_headline
+from perfkit.report.history import trends_headline
 from perfkit.report.page import Fact
 from perfkit.report.verdict_page import verdict_page
 from perfkit.result.search import Search
+from perfkit.stats.ratio_interval import Estimate
 from tests import stored_results
 from tests.report.test_answer import BUSY, GPU_IDLE, LATE, OVERLOADED, UNSTEADY, closed, made, open_
 from tests.report.test_verdict import comparison, verdict
@@ -168,3 +174,68 @@ def test_a_gate_without_a_ratio_is_told_by_its_error_rate():
     )
     assert worst_of(verdict("pass", rate)) == rate
     assert worst_of(verdict("invalid")) is None
+
+
+def compared(*rows, status="complete", sides=2):
+    return ResultComparison(
+        tuple(ComparedResult(f"r{number}", "2026-01-02", "", status if number == 2 else "complete", ()) for number in range(1, sides + 1)),
+        (),
+        rows,
+    )
+
+
+def row(metric, low, value, high, *others, better="lower", unit="ns", load_point="http, concurrency 4"):
+    changes = (None, Estimate(value, low, high), *others)
+    return MetricRow(load_point, metric, unit, better, (Estimate(1.0, 1.0, 1.0),) * len(changes), changes)
+
+
+SLOWER, FASTER, SAME = row("p99", 1.05, 1.1, 1.15), row("p50", 0.7, 0.8, 0.9), row("p95", 0.9, 1.0, 1.1)
+MORE = row("throughput", 1.2, 1.3, 1.4, better="higher", unit="per_s")
+
+
+@pytest.mark.parametrize(
+    ("comparison_of_results", "word", "trust", "figure", "interval", "caption"),
+    [
+        (compared(SLOWER, SAME), "worse", "bad", "+10.0 %", "+5.0 to +15.0", "p99, http, concurrency 4: [2] r2 against [1]"),
+        (compared(FASTER, MORE), "better", "good", "+30.0 %", "+20.0 to +40.0", "throughput, http, concurrency 4: [2] r2 against [1]"),
+        (compared(SLOWER, FASTER), "better and worse", "open", "-20.0 %", "-30.0 to -10.0", "p50, http, concurrency 4: [2] r2 against [1]"),
+        (compared(SAME), "no change is shown", "open", "", "", ""),
+        (compared(SLOWER, status="invalid"), "[2] not valid", "bad", "", "", ""),
+        (compared(row("error rate", 0.01, 0.02, 0.03, unit="share"), SLOWER), "worse", "bad", "+10.0 %", "+5.0 to +15.0", "p99, http, concurrency 4: [2] r2 against [1]"),
+        (compared(row("error rate", 0.01, 0.02, 0.03, unit="share")), "worse", "bad", "+2.00 points", "+1.00 to +3.00", "error rate, http, concurrency 4: [2] r2 against [1]"),
+    ],
+)  # fmt: skip
+def test_a_comparison_shows_the_largest_change_beyond_chance(comparison_of_results, word, trust, figure, interval, caption):
+    found = comparison_headline(comparison_of_results)
+    assert (found.word, found.trust, found.figure, found.interval, found.caption) == (word, trust, figure, interval, caption)
+
+
+def test_further_results_have_their_largest_change_beside_it():
+    found = comparison_headline(compared(row("p99", 1.05, 1.1, 1.15, Estimate(1.5, 1.4, 1.6)), sides=3))
+    assert (found.figure, found.caption) == ("+50.0 %", "p99, http, concurrency 4: [3] r3 against [1]")
+    assert found.facts == (Fact("p99, http, concurrency 4: [2] r2", "+10.0 %", "+5.0 to +15.0"),)
+
+
+def trend(*steps, results=20):
+    entries = tuple(HistoryEntry(f"2026-01-{1 + number:02}T00:00:00.000+00:00", "c", "h", {}, "r") for number in range(results))
+    return Trend(Series("smoke"), "http, concurrency 4", "p99", "ns", entries, (1e6,) * results), steps
+
+
+def step(day, ratio, accepted_until=""):
+    return Step(
+        5, f"commit-of-{day}", "before", f"2026-01-{day:02}T00:00:00.000+00:00", ratio, ratio > 1, 0.001, (), "known", accepted_until
+    )
+
+
+@pytest.mark.parametrize(
+    ("trends", "word", "trust", "figure", "caption"),
+    [
+        ([trend(step(3, 1.3), step(9, 1.2), step(12, 0.7))], "2 steps for the worse", "bad", "+20.0 %", "p99, http, concurrency 4, smoke: since 2026-01-09, commit commit-of-"),
+        ([trend(step(9, 1.2, "2026-12-31"), step(12, 0.7))], "no step for the worse", "good", "", ""),
+        ([trend(), trend(results=3)], "no step for the worse", "good", "", ""),
+        ([trend(results=3)], "too few results to detect a step", "open", "", ""),
+    ],
+)  # fmt: skip
+def test_a_history_shows_the_newest_step_for_the_worse_that_nobody_accepted(trends, word, trust, figure, caption):
+    found = trends_headline(trends, ())
+    assert (found.word, found.trust, found.figure, found.caption) == (word, trust, figure, caption)

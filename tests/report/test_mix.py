@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from perfkit.report.answer import answer, grouped_warnings
+from perfkit.report.answer import answer
+from perfkit.report.grouped_warnings import grouped_warnings
 from perfkit.report.mix import neighbour_sentences, neighbours, neighbours_table
 from perfkit.report.run_tables import summary_table
 from perfkit.result.model import Result

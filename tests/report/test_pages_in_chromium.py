@@ -201,6 +201,23 @@ def test_the_values_of_a_chart_are_a_table(browser):
     assert browser.evaluate(rows)[:3] == [["rate", "p99", "p50"], ["0", "–", "1 ms"], ["1", "10 ms (5 to 20), at 50/s", "2 ms"]]
 
 
+@pytest.mark.parametrize("is_permitted", [True, False])
+def test_a_command_is_copied_by_its_button_with_the_keyboard_alone(browser, pages, is_permitted):
+    browser.show(pages("gate"), width=1280)
+    if not is_permitted:
+        browser.evaluate("navigator.clipboard.writeText = () => Promise.reject(new Error('no')); null")
+    browser.call("Browser.setPermission", permission={"name": "clipboard-write"}, setting="granted")
+    browser.evaluate("addEventListener('copy', () => { window.copied = getSelection().toString(); }); null")
+    browser.evaluate("document.querySelector('button.copy').focus()")
+    browser.press("Enter")
+    said = "new Promise((done) => { const look = () => { const text = document.querySelector('.with-copy [role=status]').textContent; text ? done(text) : setTimeout(look, 10); }; look(); })"
+    assert browser.evaluate(said) == "The command is copied."
+    assert browser.evaluate("document.querySelector('button.copy').textContent") == "Copied the command"
+    if not is_permitted:
+        assert browser.evaluate("window.copied.trim() === document.querySelector('pre.command').textContent.trim()") is True
+    assert browser.problems == []
+
+
 def test_a_forecast_is_read_by_its_dates(browser, pages):
     browser.show(pages("plan"), width=1280)
     number = browser.evaluate("[...document.querySelectorAll('.chart-title')].map((one) => one.textContent)").index(

@@ -4,11 +4,12 @@ import re
 
 from perfkit.errors import MeasurementWarning
 from perfkit.report.answer import answer
-from perfkit.report.export import result_fragment
+from perfkit.report.notebook import result_fragment
 from perfkit.report.render import render_markdown
 from perfkit.report.run import run_summary_page
 from perfkit.report.table import format_error_rate
 from perfkit.units import format_duration_ns, format_rate_per_s
+from tests.report.test_answer import closed
 
 
 def table(text):
@@ -65,4 +66,16 @@ def test_the_markdown_and_the_notebook_view_begin_with_the_answer_of_the_termina
     (sentence,) = answer(result)
     assert render_markdown(run_summary_page(result)).startswith(f"# densenet\n\n## Answer\n\n**{sentence}**\n")
     fragment = result_fragment(result)
-    assert fragment.index(f"<strong>{sentence}</strong>") < fragment.index("<table>")
+    assert fragment.index(f"<p>{sentence}</p>") < fragment.index("<table>")
+
+
+def test_a_notebook_shows_the_top_of_the_page():
+    warned = (MeasurementWarning("steal", "The host took 2.0% of it."), MeasurementWarning("cache_hits", "The cache answered."))
+    fragment = result_fragment(closed(200.0, 500.0, warnings=[warned, warned]))
+    parts = (
+        "▲ 1 warning", ">500/s<", "throughput at concurrency 2", "95 % interval: 498/s to 502/s", "<svg", "<table>",
+        "(all load points) The cache answered. Remedy: --set workload.variants=N.", "<small>1 note: steal</small>",
+    )  # fmt: skip
+    places = [fragment.index(part) for part in parts]
+    assert places == sorted(places)
+    assert not re.search(r"<(script|style)\b|\bid=", fragment)

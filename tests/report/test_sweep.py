@@ -1,19 +1,25 @@
 """The report of a sweep: one table over all its cases."""
 
 import csv
+import re
 
 import pytest
 
 from perfkit.cli.main import main
-from perfkit.comparison.sweep_ranking import RankedCase, SweepRanking
+from perfkit.comparison.point_figures import FIGURES
+from perfkit.comparison.sweep_ranking import RankedCase, SweepRanking, rank_sweep
 from perfkit.errors import ResultError, UsageError
 from perfkit.report.render import render_text
 from perfkit.report.sweep import print_sweep, sweep_table, write_sweep_report
-from perfkit.report.sweep_ranking import ranking_sentences
+from perfkit.report.sweep_ranking import ranking_headline, ranking_sentences
+from perfkit.result.file import read_result
 from perfkit.result.search import Search
 from perfkit.result.sweep import SweepFolder, SweepRank, read_sweep
+from perfkit.stats.ranking import parse_constraint
 from perfkit.stats.ratio_interval import Estimate
+from perfkit.units import format_rate_per_s
 from tests.report.conftest import Synthetic
+from tests.report.subject_pages import sweep_page
 
 CASES: list[tuple[dict[str, int], dict[str, int]]] = [({"workload.batch_size": size, "server.threads": 2}, {}) for size in (1, 4, 8)]
 
@@ -104,6 +110,69 @@ def test_the_ranking_is_in_the_report_on_the_console_and_in_a_file(ranked_folder
     assert float(rows[0]["inferences_low_per_s"]) < float(rows[0]["inferences_per_s"]) < float(rows[0]["inferences_high_per_s"])
     for text in (printed, (ranked_folder / "report.html").read_text().replace("&lt;", "<")):
         assert "threads=2 at concurrency 2 has the highest throughput in inferences of the cases that satisfy error_rate < 1 %: " in text
+
+
+def first_block(folder):
+    """The headline of a sweep's page, from its ranking."""
+    sweep = read_sweep(folder)
+    results = [(case.values, read_result(folder / case.folder)[0]) for case in sweep.cases]
+    ranking = rank_sweep(results, None, [parse_constraint(text, FIGURES) for text in sweep.rank.where])
+    assert ranking is not None
+    return ranking, ranking_headline(ranking)
+
+
+def test_the_page_begins_with_the_best_case_and_its_lead_with_its_interval(ranked_folder):
+    ranking, headline = first_block(ranked_folder)
+    best, second = (one.figures["throughput"] for one in ranking.rows)
+    assert (headline.word, headline.trust) == ("best case", "good")
+    assert headline.figure == format_rate_per_s(best.value)
+    assert headline.interval == f"{format_rate_per_s(best.low)} to {format_rate_per_s(best.high)}"
+    assert headline.caption == "throughput in inferences: threads=2 at concurrency 2"
+    lead = headline.facts[0]
+    assert lead.name == "throughput in inferences against threads=1"
+    assert float(lead.figure.rstrip(" %")) == pytest.approx(100 * (best.value / second.value - 1), abs=0.06)
+    low, high = (float(end) for end in re.match(r"([+-][\d.]+) to ([+-][\d.]+) \(95 %\)$", lead.interval).groups())
+    assert 0 < low < float(lead.figure.rstrip(" %")) < high
+    page = (write_sweep_report(ranked_folder), (ranked_folder / "report.html").read_text())[1]
+    assert page.index("best case") < page.index("<figure>") < page.index("<h2>Ranking</h2>") < page.index("<h2>Cases</h2>")
+    assert ranking_headline(ranking, "1 of 2 cases complete").word == "best so far, 1 of 2 cases complete"
+
+
+def test_without_a_shown_difference_no_case_is_called_better(tmp_path):
+    sweep = SweepFolder(tmp_path / "sweep", "threads", CASES[:2])
+    for case in sweep.document.cases:
+        Synthetic(sweep.folder / case.folder, protocols=("http",), concurrencies=(1, 2)).write()
+    for index in range(2):
+        sweep.record(index, "complete")
+    ranking, headline = first_block(sweep.folder)
+    assert ranking.rows[1].rank == 1
+    assert (headline.word, headline.trust) == ("no case is shown to be better", "open")
+
+
+@pytest.mark.parametrize(("second", "trust"), [("violated", "good"), ("cannot be told", "open")])
+def test_a_case_without_another_that_is_ranked_is_the_only_one_known_to_satisfy_the_constraints(second, trust):
+    figures = {"throughput": Estimate(100.0, 90.0, 110.0)}
+    rows = [
+        RankedCase({"n": n}, "http", "concurrency 1", rank, verdict, (), figures, 3, None)
+        for n, rank, verdict in ((1, 1, "holds"), (2, None, second))
+    ]
+    headline = ranking_headline(SweepRanking("throughput", tuple(rows), (), (), 0.95))
+    assert (headline.word, headline.trust, headline.facts) == ("the only case known to satisfy the constraints", trust, ())
+
+
+def test_constraints_that_no_case_satisfies_are_the_word(ranked_folder):
+    file = ranked_folder / "sweep.json"
+    file.write_text(file.read_text().replace("error_rate<1%", "throughput>10000/s"))
+    _, headline = first_block(ranked_folder)
+    assert (headline.word, headline.trust) == ("no case satisfies the constraints", "bad")
+
+
+def test_the_warnings_of_the_cases_are_on_the_page_with_their_cases(tmp_path):
+    page = sweep_page(tmp_path).read_text()
+    attention = page[page.index("<h2>Attention</h2>") : page.index("<h2>Cases</h2>")]
+    assert "The server&#39;s response cache answered 40 to 80 of 500 requests." in attention
+    assert "threads=2: all load points; threads=4: all load points" in attention
+    assert ">--set workload.variants=N<" in attention
 
 
 @pytest.mark.parametrize(

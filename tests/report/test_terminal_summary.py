@@ -148,7 +148,7 @@ def test_warnings_of_one_kind_are_one_line_with_their_load_points_and_the_remedy
     told = " ".join(explanation_text(result).split())
     assert "few_samples (http, concurrency 1) Too few samples for p99: at least 662 are needed" in told
     assert told.count("few_samples (") == 2, "one for the p99, one for the p99.9"
-    assert "Remedy: measure.duration (run URL: --duration), measure.repetitions." in told
+    assert "Remedy: --set measure.duration=TIME, --set measure.repetitions=N." in told
 
 
 def test_another_process_is_a_note_unless_it_may_have_spoiled_a_load_point(synthetic, capsys):

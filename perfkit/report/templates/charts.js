@@ -151,7 +151,7 @@
       const known = places.filter((one) => isFinite(one.up) && (line.style !== "steps" || one.at <= x + 0.5));
       const best = known.reduce((a, b) => (a && (a.away - b.away || high(a) - high(b)) <= 0 ? a : b), null);
       if (!best || best.away <= NEAR) return best;
-      const isJoined = ["line", "dashed", "steps"].includes(line.style) && x >= places[0].at && x <= places.at(-1).at;
+      const isJoined = ["line", "dashed", "dotted", "steps"].includes(line.style) && x >= places[0].at && x <= places.at(-1).at;
       const isGap = places.some((one) => !isFinite(one.up) && (one.at - x) * (one.at - best.at) < 0);
       return isJoined && !isGap ? best : null;
     }
