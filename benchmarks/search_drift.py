@@ -5,7 +5,7 @@
 The searches are those of `benchmarks.slo_search_simulation`, with 1,000 requests in a probe of the usual length. All service times become longer by the
 given share: little by little over the first ten minutes, or at once after five. The capacity falls by the share ÷ (1 + share). *Noticed*: the result
 has a drift, whose test errs in 1 % of searches on a target that stays the same; where it is at least half of the precision (5 %), the search is undecided. *Holds*: the
-interval of a search that ends with exit code 0 contains the capacity at its end. Targets: at most 2 % noticed, as 95 % confidence allows, where nothing changes.
+interval of a search that ends with exit code 0 contains the capacity at its end. Target: at most 2 % noticed, as 95 % confidence allows, where nothing changes.
 """
 
 import concurrent.futures
@@ -20,7 +20,7 @@ from benchmarks.simulated_search import Queue, SearchResult, search
 from benchmarks.slo_search_simulation import EXIT_0, QUEUES
 from perfkit.stats.probability import binomial_limits
 
-NAMES = ("M/M/1", "M/D/1", "M/M/8", "M/M/1, p50")
+NAMES = ("M/M/1", "M/D/1", "M/M/8")
 REQUESTS, SLOWLY_S, AT_ONCE_S, MOST_FALSE = 1_000, 600.0, 300.0, 0.02
 
 
