@@ -1,4 +1,4 @@
-"""The pictures of the documentation, made from real output: the terminal at 80 and 140 columns, and pages in both schemes and widths.
+"""The pictures of the documentation: the terminal at 80 and 140 columns, and pages in both schemes and widths.
 
     .venv/bin/python -m benchmarks.screens [--only run-page] [--realtime] [--pictures docs/screens]
 
@@ -8,46 +8,27 @@ pictures whose names begin with a word. `--realtime` measures in the terminal at
 
 import contextlib
 import dataclasses
-import datetime
 import io
 import os
 import pathlib
 import shlex
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 from PIL import Image
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
-import perfkit
-from benchmarks.processes import REALTIME, ROOT, RunningServer, running_server
+from benchmarks.processes import REALTIME, ROOT, running_server
 from benchmarks.report import program_options, table_head, table_row
-from benchmarks.synthetic import open_loop, scenario
-from perfkit.cli.main import main as main_of_perfkit
-from perfkit.clock import utc_now
-from perfkit.gate.arm import parse_arm
-from perfkit.gate.folder import FixedSettings, GateFolder, GateManifest
-from perfkit.gate.paired_gate import GateRequest
-from perfkit.gate.pairs import ArmRun
-from perfkit.gate.verdict import MetricNoise, Timing
-from perfkit.measurement.control import RunObserver
-from perfkit.scenario.file import read_scenario
-from perfkit.units import NS_PER_S
+from benchmarks.screen_pages import PAGES, SERVER
 from tests.chromium import Browser, chromium
-from tests.cli.gate_scenario import write_gate_scenario
-from tests.report.subject_pages import plan_page
-from tests.simulated_pairs import OPEN, disturbed, make_pairs
 
 _FOLDER = ROOT / "docs/screens"
-SERVER = ("--model=synthetic", "--synthetic=service=lognormal:60ms:cv=0.3,servers=4")
 _DURATION = "8s"
 _LINES, _WAITS_S, _COLOURS = 60, 300.0, 128
 _TERMINAL_PAGE = """<!DOCTYPE html><meta charset="utf-8"><style>
@@ -68,83 +49,10 @@ class Picture:
     height_px: int
 
 
-def _run_page(folder: pathlib.Path) -> pathlib.Path:
-    """The page of the run whose terminal is shown."""
-    return folder / "columns-140" / "report.html"
-
-
-class Disturbance(RunObserver):
-    """From second 4 to 6 of their windows, stops the server in the first load point, and unloads its model in the second."""
-
-    def __init__(self, server: RunningServer) -> None:
-        self._server = server
-
-    def point_started(self, index: int, total: int, description: str, seconds: float | None, seconds_left: float | None) -> None:
-        """Starts the timers of this load point, after a warm-up of a second."""
-        signals, actions = (signal.SIGSTOP, signal.SIGCONT), ("unload", "load")
-        for number in range(2 if index < 2 else 0):
-            act, argument = (self._server.process.send_signal, signals[number]) if index == 0 else (self._change_model, actions[number])
-            threading.Timer(5.0 + 2.0 * number, act, (argument,)).start()
-
-    def _change_model(self, action: str) -> None:
-        path = f"127.0.0.1:{self._server.http_port}/v2/repository/models/synthetic/{action}"
-        urllib.request.urlopen(f"http://{path}", b"{}", timeout=10).close()
-
-
-def _disturbed_page(folder: pathlib.Path) -> pathlib.Path:
-    """Three load points: one with a stall, one with an error burst, and one with a higher rate than one worker can send."""
-    laws = ("--synthetic=service=lognormal:5ms:cv=0.5,servers=4", "--model-control-mode=explicit")
-    with running_server("--model=synthetic", *laws) as server:
-        document = scenario(server.url(), open_loop(200, 400, 60_000), 10, name="page-trial", measure={"workers": 1, "drain": "2s"})
-        perfkit.run(document, out=folder / "disturbed", observer=Disturbance(server))
-    return folder / "disturbed" / "report.html"
-
-
-def _plan_page(folder: pathlib.Path) -> pathlib.Path:
-    """The plan of two simulated servers, whose true capacities are known."""
-    (folder / "plan").mkdir()
-    return plan_page(folder / "plan")
-
-
-def _gate_page(folder: pathlib.Path) -> pathlib.Path:
-    """The page of `perfkit gate` for simulated pairs, in which the candidate's p99 is 12 % longer, and two of which were disturbed."""
-    place = folder / "gate"
-    place.mkdir()
-    scenario = write_gate_scenario(place, "throughput", "p50", "p95", "p99", name="simple")
-    targets = ["cmd:./server-1.4 --port {port}", "cmd:./server-1.5 --port {port}"]
-    words = ["gate", scenario.name, "--baseline", targets[0], "--candidate", targets[1], "--out", "reports/gate", "--html", "gate.html"]
-    loaded = read_scenario(scenario)
-    baseline, candidate = (parse_arm("", target, loaded.scenario) for target in targets)
-    started_at = (utc_now() - datetime.timedelta(minutes=5)).isoformat(timespec="milliseconds")
-    noise = tuple(MetricNoise(metric=name, load_point=OPEN, between=0.02, within_one_second=0.015) for name in ("p50", "p95", "p99"))
-    timing = Timing(window_s=3.0, window_chosen_by="trial", run_overhead_s=2.5, load_points=2, noise=noise)
-    pairs = [pair.model_copy(update={"candidate": _slower(pair.candidate)}) for pair in make_pairs(12, noise=0.02, cpu=1.0, seed=3)]
-    with contextlib.chdir(place), contextlib.redirect_stdout(io.StringIO()):
-        gate = GateFolder(
-            pathlib.Path("reports/gate"),
-            GateManifest(inputs=GateRequest(loaded, baseline, candidate).inputs, seed=1, started_at=started_at),
-        )
-        gate.fix(FixedSettings(warmup_ns=NS_PER_S, window_ns=3 * NS_PER_S, concurrency=4, rate_per_s=70.0, timing=timing))
-        for pair in [*disturbed(pairs[:2], 0.2), *pairs[2:]]:
-            gate.add(pair)
-        main_of_perfkit([*words, "--quiet"])  # decides from the pairs that are there
-    return place / "gate.html"
-
-
-def _slower(run: ArmRun) -> ArmRun:
-    """The run, with a p99 that is 12 % longer."""
-    points = [point.model_copy(update={"figures": {**point.figures, "p99": 1.12 * (point.figures["p99"] or 0.0)}}) for point in run.points]
-    return run.model_copy(update={"points": tuple(points)})
-
-
-PAGES: Mapping[str, Callable[[pathlib.Path], pathlib.Path]] = {
-    "run": _run_page,
-    "trial": _disturbed_page,
-    "plan": _plan_page,
-    "gate": _gate_page,
-}
-"""By name, a function that makes a page in a working folder and returns its file. The terminals have been shown before."""
-_HEIGHTS_PX = {"run": (1600, 1800), "plan": (2100, 2400), "gate": (1700, 2400)}
+_HEIGHTS_PX = {
+    "run": (1600, 1800), "search": (1600, 1800), "sweep": (1500, 1800), "gate": (1700, 2400), "plan": (2100, 2400), "compare": (1500, 1800),
+    "history": (1300, 1500),
+}  # fmt: skip
 PICTURES = (
     *(
         Picture(f"{page}-page-{width_px}-{'dark' if is_dark else 'light'}", page, width_px, is_dark, height_px)

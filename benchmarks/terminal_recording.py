@@ -18,7 +18,8 @@ from rich.text import Text
 
 from benchmarks.processes import ROOT, running_server
 from benchmarks.report import option_parser
-from benchmarks.screens import SERVER, terminal, terminal_page
+from benchmarks.screen_pages import SERVER
+from benchmarks.screens import terminal, terminal_page
 from tests.chromium import Browser, chromium
 
 _COLUMNS, _LINES = 90, 34

@@ -4,6 +4,8 @@ import dataclasses
 import itertools
 import math
 import pathlib
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -53,7 +55,7 @@ def measured_point(load, repetition, *, seconds, outcomes, times, ended, finishe
     )  # fmt: skip
 
 
-def write_result(writer, measured, **fields):
+def write_result(writer: ResultWriter, measured: Sequence[PointMeasurement], **fields: Any) -> Result:
     """Writes the result with its points, and their summary in the order of the load points."""
     groups: dict[tuple[str, object], list[PointMeasurement]] = {}
     for one in measured:

@@ -18,8 +18,8 @@ _MOST_TOLD = 3
 """Different messages of one kind that are told."""
 _SHORTEST_MESSAGE = 60
 _FIGURE = re.compile(r"(?<![\w.:/-])(?P<number>\d[\d,]*(?:\.\d+)?)(?P<unit>\s?(?:ns|µs|ms|s|%)(?![\w]))?(?![\w:])")
-_NAMING = re.compile(r"(?:\b(?:from|to|pid|PID|GPU|port|repetitions?|versions?|CPUs?) |[×#(] ?)$")
-"""Before a number that is a name, or an end of a range."""
+_NAMING = re.compile(r"(?:\b(?:from|to|pid|GPU|port|repetitions?|versions?|CPUs?) |[×#(] ?|\d, )$", re.IGNORECASE)
+"""Before a number that is a name, an end of a range, or one of a list."""
 _NS: Mapping[str, float] = {"ns": 1, "µs": 1_000, "ms": NS_PER_MS, "s": NS_PER_S}
 
 
@@ -86,9 +86,12 @@ def grouped_by_case(cases: Sequence[tuple[str, Sequence[Point]]]) -> list[Groupe
 def _of_cases(found: Sequence[tuple[str, GroupedWarning]], cases: int) -> GroupedWarning:
     places = "; ".join(f"{name}: {one.load_points}" for name, one in found[:_MOST_TOLD])
     more = f"; and {len(found) - _MOST_TOLD:,} more cases" if len(found) > _MOST_TOLD else ""
-    message = _one_message({one.message: name for name, one in reversed(found)})
+    first_with = dict[str, str]()
+    for name, one in found:
+        first_with.setdefault(one.message, name)
     load_points = "all cases" if len(found) == cases > 1 else f"{places}{more}"
-    return dataclasses.replace(found[0][1], message=message, load_points=load_points, is_note=all(one.is_note for _, one in found))
+    is_note = all(one.is_note for _, one in found)
+    return dataclasses.replace(found[0][1], message=_one_message(first_with), load_points=load_points, is_note=is_note)
 
 
 def _sorted(found: list[GroupedWarning]) -> list[GroupedWarning]:

@@ -73,6 +73,13 @@ def test_the_warnings_that_make_a_point_invalid_are_those_of_the_first_table():
     assert {code for code, text in warning_texts().items() if text.is_invalid} == INVALIDATING
 
 
+def test_the_options_of_every_remedy_set_keys_that_a_scenario_has():
+    keys = scenario_keys(help_topics()["scenario-keys"])
+    named = [re.sub(r"\.NAME$", "", key) for text in warning_texts().values() for key in re.findall(r"--set ([\w.]+)=", text.options)]
+    assert len(named) > 30
+    assert [key for key in named if key not in keys] == []
+
+
 def test_every_section_of_the_page_of_warnings_is_read():
     assert [f"### `{code}`" for code in warning_texts()] == re.findall("^### .*$", help_topics()["warnings"], re.MULTILINE)
 

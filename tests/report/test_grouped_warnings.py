@@ -21,6 +21,7 @@ from tests.report.test_answer import closed
         (["from 5.0 to 7.0 s", "from 4.0 to 7.0 s"], None),
         (["cc1plus (pid 77)", "cc1plus (pid 78)"], None),
         (["9 × 503: no", "9 × 500: no"], None),
+        (["Versions 1, 2 answered", "Versions 1, 3 answered"], None),
         (["at http://h:8000/x 3 times", "at http://h:8001/x 3 times"], None),
         (["Too few samples for p99.9", "Too few samples for p99"], None),
     ],
@@ -55,3 +56,5 @@ def test_the_cases_of_a_sweep_are_one_sentence_too():
     assert [(one.message, one.load_points) for one in found] == [
         ("It took 3 ms to 5 ms.", "a: http, concurrency 1; b: http, concurrency 1")
     ]
+    (one,) = grouped_by_case([("a", warned("It took long.")), ("b", warned("It fell asleep.")), ("c", warned("It took long."))])
+    assert (one.message, one.load_points) == ("a: It took long. b: It fell asleep.", "all cases")

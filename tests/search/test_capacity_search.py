@@ -1,96 +1,28 @@
 """A whole search in virtual time: real loops and recordings of a declared queue, put together as a run does."""
 
+import functools
 import random
 
 import pytest
 import yaml
 
-from perfkit.clock import ManualClock
-from perfkit.errors import MeasurementWarning
 from perfkit.load.loop import StopCause
-from perfkit.measurement.load_points import describe_load
-from perfkit.points.measured import PointMeasurement
-from perfkit.points.point import point
-from perfkit.recorder.window import Window, cut
-from perfkit.result.generator import Generator
-from perfkit.result.model import Connections, Point
+from perfkit.recorder.window import Window
+from perfkit.result.model import Point
 from perfkit.result.search import AddedTime, FittedCurve, Search, SearchProbe
 from perfkit.scenario.file import read_scenario
 from perfkit.search.capacity_search import CapacitySearch, explain_search
-from perfkit.target.address import Address
-from perfkit.transport.base import Outcome, Prepared
-from perfkit.transport.scripted import ScriptedTransport
+from perfkit.transport.base import Outcome
 from perfkit.units import format_rate_per_s
-from tests.measured_points import point_spec, run_point
+from tests.search.virtual_search import Queue, search_in_virtual_time
 
 MS, S = 1_000_000, 1_000_000_000
 
 
-class Queue:
-    """A queue in front of one server with a constant service time; or a server that rejects requests above a rate."""
-
-    def __init__(self, clock, service_ns, *, fails_above_per_s=None):
-        self.clock, self.service_ns, self.free_ns = clock, service_ns, 0
-        self.every_ns, self.next_ns = S / fails_above_per_s if fails_above_per_s else 0, 0.0
-
-    def __call__(self, _):
-        now_ns = self.clock.now_ns()
-        if self.every_ns:  # a bucket of tokens
-            self.next_ns = max(self.next_ns, now_ns - 50 * self.every_ns)
-            if self.next_ns > now_ns:
-                return MS, Outcome.REJECTED
-            self.next_ns += self.every_ns
-            return MS, Outcome.OK
-        self.free_ns = max(self.free_ns, now_ns) + self.service_ns
-        return self.free_ns - now_ns, Outcome.OK
-
-
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory):
-    """Searches a scripted target; returns the outcome and the recording of each probe."""
-    path = tmp_path_factory.mktemp("searched") / "s.yaml"
-
-    def search(
-        make_script, *, probe_time_ns=5 * MS, seconds=4, warned_of=(), invalid_by=(), check=None, taken=None, before=(), added=(), **given
-    ):
-        document = {"target": {"model": "m"}, "load": {"search": given}, "measure": {"duration": f"{seconds}s", "warmup": "1s"}}
-        path.write_text(yaml.safe_dump(document))
-        loaded = read_scenario(path, environ={})
-        search, scenario, recorded = CapacitySearch(loaded), loaded.scenario, []
-        search.add_time(added)
-        for window, measured in before:
-            assert search.next_point(probe_time_ns) is not None
-            search.record(window, measured, 11.0)
-        while (planned := search.next_point(probe_time_ns)) is not None:
-            clock = ManualClock(5 * S)
-
-            async def main(clock=clock, planned=planned):
-                spec = point_spec(
-                    load=planned.loads[0], warmup_ns=scenario.warmup_ns, window_ns=planned.window_ns, requests=None, drain_ns=30 * S,
-                    connections=4, overload_abort_after_ns=planned.overload_abort_after_ns,
-                )  # fmt: skip
-                return await run_point(
-                    spec, ScriptedTransport(clock, make_script(clock)), [Prepared(())], clock=clock, address=Address("http", "h", 1),
-                    on_loop=lambda _: None, check=check,
-                )  # fmt: skip
-
-            one = clock.run(main())
-            recorded.append(one)
-            measured = PointMeasurement(
-                protocol="http", load=describe_load(planned.loads[0]), batch_size=1, repetition=planned.repetition,
-                window=cut(one.recording, 0, is_open=True), warmup_ns=S, connections=Connections(opened=4, reconnects=0),
-                generator=Generator(cpu_share=0.1, steal_share=0.0),
-                warnings=tuple(MeasurementWarning(code=code, message="x") for code in (*warned_of, *["hopeless"] * (one.ending.cause is StopCause.OVERLOADED))),
-            )  # fmt: skip
-            made = point(measured)
-            if invalid_by:
-                made = made.model_copy(update={"valid": False, "warnings": tuple(MeasurementWarning(code, "x") for code in invalid_by)})
-            search.record(measured.window, made, 11.0)
-            if taken is not None:
-                taken.append((measured.window, made))
-        return search.outcome(), recorded
-
-    return search
+    """Searches a scripted target: see `search_in_virtual_time`."""
+    return functools.partial(search_in_virtual_time, tmp_path_factory.mktemp("searched") / "s.yaml")
 
 
 def test_the_search_finds_the_capacity_of_a_declared_queue(searched):
