@@ -149,9 +149,9 @@ def test_a_stall_an_error_burst_and_an_invalid_point_are_named_before_the_figure
     text = Page(without_own_scripts(render_html(run_page(maker.write(), {})))).text
     before = text[: text.index("Summary")]
     for sentence in (
-        "http, concurrency 1: The target answered nothing from 2.0 to 4.0 s of the window, although requests were waiting. stall",
+        "http, concurrency 1 (not the load of the answer): The target answered nothing from 2.0 to 4.0 s of the window, although requests were waiting. stall",
         "all load points: 60 requests failed close together, from 3 to 4 s of the window. error_burst",
-        "http, concurrency 16: The load generator was the bottleneck: its busiest core was 95% busy, above 85%. generator_bound",
+        "http, concurrency 16 (not the load of the answer): The load generator was the bottleneck: its busiest core was 95% busy, above 85%. generator_bound",
     ):
         assert sentence in " ".join(before.split())
 
