@@ -260,7 +260,7 @@ class _Canvas:
             crosses += path([None if left is None else (left, y), None if right is None else (right, y)])
             crosses += path([None if low is None else (x, low), None if high is None else (x, high)])
         if crosses:
-            parts.append(element("path", d=crosses, stroke=line.colour[0], stroke_width=2.2, stroke_opacity=0.75))
+            parts.append(element("path", d=crosses, stroke=line.colour[0], stroke_width=2.2, stroke_opacity=0.8))
         parts.append(_styled(line, points, known if line.style in _MARKERS or len(known) == 1 else []))
         return "\n".join(filter(None, parts))
 

@@ -61,8 +61,10 @@ def comparison_text(compared: ResultComparison) -> str:
     return "\n".join([*(fill(line, width) for line in lines), "", *shown, fill(compared.not_covered, width), ""])
 
 
-def comparison_answer(compared: ResultComparison) -> list[str]:
+def comparison_answer(compared: ResultComparison, *, is_beside_figures: bool = False) -> list[str]:
     """A sentence for each result after the first: the figures whose interval shows a change, the largest of each metric first.
+
+    Beside a headline, the size of a result's largest change is not told again.
 
     Then which parts of the time of traced requests changed; a last sentence names the results that are not valid.
     """
@@ -71,20 +73,21 @@ def comparison_answer(compared: ResultComparison) -> list[str]:
         if found := [f"[{number}]" for number, side in enumerate(compared.sides, 1) if side.status == status]:
             named = f"{', '.join(found[:-1])} and {found[-1]} are" if len(found) > 1 else f"{found[0]} is"
             cautions.append(f"{named} {caution}.")
-    answers = (_answer_about(compared, number) for number in range(1, len(compared.sides)))
+    answers = (_answer_about(compared, number, is_beside_figures=is_beside_figures) for number in range(1, len(compared.sides)))
     parts = (f"[{number}] {describe_change(one)}" for number, changes in enumerate(compared.parts, 1) for one in changes)
     return [*answers, *parts, *cautions]
 
 
-def _answer_about(compared: ResultComparison, number: int) -> str:
+def _answer_about(compared: ResultComparison, number: int, *, is_beside_figures: bool) -> str:
     subject = f"[{number + 1}] {compared.sides[number].label}"
     changes = [(row, change) for row in compared.rows if (change := row.changes[number]) is not None]
     known = [(row, change) for row, change in changes if change.low is not None or change.high is not None]
     shown = [(row, change) for row, change in known if _is_shown(row, change)]
+    told = _shown_changes(compared, number)[: int(is_beside_figures)]
     times, others, load_points = list[str](), list[str](), len({row.load_point for row, _ in changes})
     for metric in dict.fromkeys(row.metric for row, _ in shown):
         found = sorted((pair for pair in shown if pair[0].metric == metric), key=lambda pair: _size(*pair), reverse=True)
-        text = _change_in_words(*found[0], changed=len(found), load_points=load_points)
+        text = _change_in_words(*found[0], changed=len(found), load_points=load_points, has_size=found[0] not in told)
         (times if found[0][0].is_latency else others).append(text)
     unknown = len(changes) - len(known)
     rest = [f"{unknown} of {len(changes)} figures have no interval, so whether they changed cannot be told"] if unknown else []
@@ -118,23 +121,23 @@ def _size(row: MetricRow, change: Estimate) -> float:
     return abs(math.log(change.value)) if row.is_ratio and change.value > 0 else abs(change.value)
 
 
-def _change_in_words(row: MetricRow, change: Estimate, *, changed: int, load_points: int) -> str:
+def _change_in_words(row: MetricRow, change: Estimate, *, changed: int, load_points: int, has_size: bool) -> str:
     """A change such as `4.1 % slower in p99 (2.0 to 6.3 %) at http, concurrency 4, and changed at 3 of 4 load points`.
 
-    Of an interval with an open end: `(2.0 % or more)`.
+    Of an interval with an open end: `(2.0 % or more)`. Without its size: `slower in p99 at http, concurrency 4`.
     """
     none, digits, unit = _none(row), *((1, "%") if row.is_ratio else (3, "points"))
     value, *ends = (100 * abs(end - none) for end in (change.value, change.low, change.high) if end is not None)
     low, high = _rounded_outward(min(ends), max(ends), digits)
-    amount = f"{value:.{digits}f} {unit}"
-    interval = f"({low:.{digits}f} to {high:.{digits}f} {unit})" if len(ends) > 1 else f"({low:.{digits}f} {unit} or more)"
-    is_more = change.value > none
+    amount = f"{value:.{digits}f} {unit} " if has_size else ""
+    interval = f" ({low:.{digits}f} to {high:.{digits}f} {unit})" if len(ends) > 1 else f" ({low:.{digits}f} {unit} or more)"
+    interval, is_more = interval * has_size, change.value > none
     if row.is_latency:
-        text = f"{amount} {'slower' if is_more else 'faster'} in {row.metric.replace('_', '.')} {interval}"
+        text = f"{amount}{'slower' if is_more else 'faster'} in {row.metric.replace('_', '.')}{interval}"
     elif row.is_ratio:
-        text = f"{amount} {'more' if is_more else 'less'} {row.metric} {interval}"
+        text = f"{amount}{'more' if is_more else 'less'} {row.metric}{interval}"
     else:
-        text = f"a {'higher' if is_more else 'lower'} {row.metric} by {amount} {interval}"
+        text = f"a {'higher' if is_more else 'lower'} {row.metric}{f' by {amount}'.rstrip() * has_size}{interval}"
     at = f" at {row.load_point}" if load_points > 1 else ""
     more = f", and changed at {'all' if changed == load_points else f'{changed} of'} {load_points} load points" if changed > 1 else ""
     return f"{text}{at}{more}"
@@ -151,7 +154,7 @@ def comparison_html(compared: ResultComparison) -> str:
     """The comparison as one self-contained HTML document."""
     from perfkit.report.render import render_html
 
-    return render_html(_page(compared, _figures(compared), [comparison_headline(compared)], next_blocks(*_next_steps(compared))))
+    return render_html(_page(compared, _figures(compared), comparison_headline(compared), next_blocks(*_next_steps(compared))))
 
 
 def _next_steps(compared: ResultComparison) -> Iterator[tuple[str, str]]:
@@ -259,13 +262,14 @@ def comparison_json(compared: ResultComparison) -> str:
 
 
 def _page(
-    compared: ResultComparison, figures: Sequence[Block] = (), headline: Sequence[Block] = (), next_steps: Sequence[Block] = ()
+    compared: ResultComparison, figures: Sequence[Block] = (), headline: Headline | None = None, next_steps: Sequence[Block] = ()
 ) -> Page:
     differences = list(_differences(compared))
+    answer = comparison_answer(compared, is_beside_figures=headline is not None and bool(headline.figure))
     blocks: dict[str, Sequence[Block]] = {
         "" if headline else "Answer": [
-            *headline,
-            *(Paragraph(text, is_strong=not headline) for text in comparison_answer(compared)),
+            *([] if headline is None else [headline]),
+            *(Paragraph(text, is_strong=headline is None) for text in answer),
             *next_steps,
             *figures,
         ],

@@ -129,7 +129,10 @@ NEXT = "What to do next"
 
 def next_blocks(*steps: tuple[str, str]) -> list[Block]:
     """Sentences on what to do next, each with its command, if it has one."""
-    return [block for text, command in steps for block in (Paragraph(text), *([Code(command, is_command=True)] if command else []))]
+    blocks = list[Block]()
+    for text, command in steps:
+        blocks += [Paragraph(text), *([Code(command, is_command=True)] if command else [])]
+    return blocks
 
 
 def write_files(texts: Mapping[pathlib.Path, str], replacing: Iterable[pathlib.Path], place: str) -> None:

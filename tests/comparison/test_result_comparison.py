@@ -49,9 +49,15 @@ def test_changes_are_ratios_to_the_first_with_intervals_from_both():
 def test_the_answer_comes_first_and_names_what_changed_with_its_interval(changes, sentence):
     compared = compare_results([("a", result()), ("b", result(**changes))])
     assert comparison_answer(compared) == [sentence]
-    for form in (comparison_text, comparison_html):
+    (beside_figures,) = comparison_answer(compared, is_beside_figures=True)
+    for form, told in ((comparison_text, sentence), (comparison_html, beside_figures)):
         shown = " ".join(form(compared).split())
-        assert shown.index(sentence) < shown.index("No recorded settings differ.")
+        assert shown.index(told) < shown.index("No recorded settings differ.")
+
+
+def test_beside_the_headline_the_size_of_the_largest_change_is_not_repeated():
+    compared = compare_results([("a", result()), ("b", result(p50_ms=1.8))])
+    assert comparison_answer(compared, is_beside_figures=True) == ["Against [1] a, [2] b is faster in p50; 5 other figures show no change."]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +151,7 @@ def test_an_unknown_interval_is_said_and_the_chart_has_a_mark_without_one():
     crosses = {}
     for panel in page.split('<p class="chart-title">')[1:]:
         title, _, drawn = panel.partition("</p>")
-        crosses[title] = drawn.count('stroke-opacity="0.75"')
+        crosses[title] = drawn.count('stroke-opacity="0.8"')
     assert crosses["throughput"] == 0
     assert crosses["p50"] == 1
 

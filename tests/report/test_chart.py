@@ -49,7 +49,7 @@ def test_intervals_are_within_the_axes(scale):
     assert one.ends_of_y() == (8.0, 30.0)
     svg = drawn(one)
     ((left, top, right, bottom),) = frame(svg)
-    (crosses,) = paths(svg, BLUE[0], stroke_opacity="0.75")
+    (crosses,) = paths(svg, BLUE[0], stroke_opacity="0.8")
     assert len(crosses) == 8
     assert all(0 <= x <= right - left and 0 <= y <= bottom - top for x, y in crosses)
 
@@ -211,7 +211,7 @@ def x_texts(axis, width=880.0):
     panel = Panel(Chart("t", axis, Axis("ms"), (line,)), width, 1)
     drawn = panel.drawn(Box(panel.left, 0.0, width, 100.0), has_ticks=True, has_label=True)
     group = next(ET.fromstring(one) for one in drawn if 'class="ticks"' in one)  # noqa: S314 - drawn here
-    return panel.rows(width), [(one.text, float(one.get("x")), float(one.get("y"))) for one in group]
+    return panel.rows(width), [(one.text, float(one.get("x", "")), float(one.get("y", ""))) for one in group]
 
 
 def test_names_of_the_x_axis_stand_in_rows_so_that_each_is_shown():
