@@ -28,6 +28,7 @@ _COLON_COMMAND = re.compile(r"^(\s*):(?=:)", re.MULTILINE)
 _MARKDOWN_SYNTAX = re.compile(r"([\\`*_\[\]<>|&~])")
 _MARKDOWN_BLOCK = re.compile(r"^(?:#{1,6}(?=\s|$)|[-+](?=\s|$)|-{3,}|={1,}|:(?=:))")
 _MARKDOWN_NUMBER = re.compile(r"^(\d{1,9})([.)])(?=\s|$)")
+_INSTANT = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _NUMBERS = re.compile(r"(?:[-+\d.,%()\s]|to|e(?=[-+\d]))*")
 _NOT_IN_FILE_NAME = re.compile(r"[^\w.=-]+", re.ASCII)
 
@@ -58,6 +59,12 @@ def one_line(text: str, longest: int = LONGEST) -> str:
     if len(text) > longest:
         text = text[: longest - 1] + "…"
     return safe_lines(text.replace("\r\n", "\n").replace("\n", r"\n").replace("\t", " "))
+
+
+def to_the_second(instant: str) -> str:
+    """An instant in ISO 8601 for people: `2026-01-02 03:04:05 UTC`; other text as it is."""
+    found = _INSTANT.fullmatch(instant)
+    return f"{found[1]} {found[2]} {'UTC' if found[3] in ('Z', '+00:00') else found[3]}" if found else instant
 
 
 def sentence(text: str) -> str:

@@ -61,6 +61,8 @@ class RankedCase:
     """For a case tied with the first: how many times as much measuring tells them apart with 80 % probability; infinite above 100."""
     block: int | None = None
     """The number of the block of cases with which it was compared repetition by repetition; None for one without such cases."""
+    requests: int = 0
+    """The times of requests at that load point, whose number decides what a percentile's interval can show; 0 for a search."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -160,6 +162,7 @@ def rank_sweep(
             repetitions=one.repetitions,
             times_as_much=comparison.times_as_much(0, place) if place and ranks[place] == 1 else None,
             block=comparison.block_of(place),
+            requests=one.point.times.count if one.load else 0,
         )
         for place in places
         for one in cases[place][:1]

@@ -23,17 +23,23 @@ LEAST_GAIN = 0.05
 """The smallest relative gain in throughput for which a higher concurrency counts as better."""
 
 
-def answer(result: Result) -> tuple[str, ...]:
-    """The findings of a run, a sentence per protocol, then the number of invalid load points, whose figures are left out."""
+def answer(result: Result, *, is_beside_figures: bool = False) -> tuple[str, ...]:
+    """The findings of a run, a sentence per protocol, then the number of invalid load points, whose figures are left out.
+
+    Beside a headline, which has the figures of one protocol's load point, they are not told again.
+    """
     if not result.summary:
         return ("No load point was measured.",)
     if result.search is not None:
-        return (result.search.reason,)
+        reason = result.search.reason
+        is_told = is_beside_figures and result.search.stopped_because == "precision"  # by its first sentence: capacity and interval
+        return ((is_told and reason.partition(". ")[2]) or reason,)
     by_protocol: dict[str, list[Point]] = {}
     answered = [point for point in result.summary if point.workload is None] if result.is_mix else result.summary
     for point in answered:
         by_protocol.setdefault(point.protocol, []).append(point)
-    found = [(protocol, list(_found(points))) for protocol, points in by_protocol.items()]
+    has_figures = not is_beside_figures or len(by_protocol) > 1
+    found = [(protocol, list(_found(points, has_figures=has_figures))) for protocol, points in by_protocol.items()]
     told = [(f"{protocol}: " if len(found) > 1 else "", "; ".join(parts)) for protocol, parts in found if parts]
     sentences = [f"{protocol}{text if protocol else text[0].upper() + text[1:]}." for protocol, text in told]
     sentences += [*_workload_verdicts(result), *neighbour_sentences(result)]
@@ -163,8 +169,8 @@ def _enough(points: Sequence[Point]) -> Point:
     return next((point for point in points if _gain(point, best)[1] <= LEAST_GAIN), best)
 
 
-def _found(points: Sequence[Point]) -> Iterator[str]:
-    """The parts of the sentence about one protocol's load points."""
+def _found(points: Sequence[Point], *, has_figures: bool) -> Iterator[str]:
+    """The parts of the sentence about one protocol's load points, with the figures of its answer or without."""
     valid = _by_level(points)
     if not valid:
         return
@@ -175,15 +181,16 @@ def _found(points: Sequence[Point]) -> Iterator[str]:
     elif any(point.idle for point in valid):
         yield idle_sentence(valid)
     elif len(valid) == 1:
-        yield _figures(valid[0])
+        if has_figures:
+            yield _figures(valid[0])
         if (slo := valid[0].slo) is not None:
             yield _VERDICTS[slo.verdict]
     elif any(point.slo is not None for point in valid):
-        yield from _by_slo(valid)
+        yield from _by_slo(valid, has_figures=has_figures)
     elif isinstance(valid[0].load, ClosedLoad):
-        yield from _by_throughput(valid)
+        yield from _by_throughput(valid, has_figures=has_figures)
     else:
-        yield from _by_overload(valid)
+        yield from _by_overload(valid, has_figures=has_figures)
 
 
 def _figures(point: Point) -> str:
@@ -209,23 +216,24 @@ def _limit(point: Point) -> str:
     return _times(point) if not isinstance(point.load, ClosedLoad) else f"{format_rate_per_s(point.throughput_per_s)}, {_times(point)}"
 
 
-def _by_slo(points: Sequence[Point]) -> Iterator[str]:
+def _by_slo(points: Sequence[Point], *, has_figures: bool) -> Iterator[str]:
     """The highest load up to which every load point meets the SLO, and the first load beyond it."""
     met = _highest(points, _meets_slo)
+    figures = f" ({_limit(met)})" if met and has_figures else ""
     if met is points[-1]:
-        yield f"meets the SLO up to {load_in_words(met)}, the highest load measured ({_limit(met)})"
+        yield f"meets the SLO up to {load_in_words(met)}, the highest load measured{figures}"
         return
     first = points[0 if met is None else points.index(met) + 1]
     missed = next((one for one in points if one.slo is not None and one.slo.verdict == "violated"), None)
     if met is not None:
-        yield f"meets the SLO up to {load_in_words(met)} ({_limit(met)})"
+        yield f"meets the SLO up to {load_in_words(met)}{figures}"
     if first is not missed:
         yield f"too few samples to judge {'it' if met else 'the SLO'} at {load_in_words(first)}"
     if missed is not None:
         yield f"misses {'it' if met or first is not missed else 'the SLO'} at {load_in_words(missed)}"
 
 
-def _by_throughput(points: Sequence[Point]) -> Iterator[str]:
+def _by_throughput(points: Sequence[Point], *, has_figures: bool) -> Iterator[str]:
     """The highest throughput, or the lowest concurrency whose throughput is nearly as high, and what more requests in flight do.
 
     All of it is said only as far as the intervals of the throughputs show it.
@@ -233,11 +241,12 @@ def _by_throughput(points: Sequence[Point]) -> Iterator[str]:
     best, last, enough = max(points, key=lambda point: point.throughput_per_s), points[-1], _enough(points)
     fewer = next(point for point in points if point.throughput_per_s * (1 + LEAST_GAIN) >= best.throughput_per_s)
     if enough is best:
-        yield f"best {_figures(best)}"
+        yield f"best {_figures(best)}" if has_figures else f"{load_in_words(best)} gives the most throughput"
         if fewer is not best:
             yield f"{_UNTOLD} whether {load_in_words(fewer)} ({_limit(fewer)}) is enough"
     else:
-        yield f"{load_in_words(enough)} is enough: {format_rate_per_s(enough.throughput_per_s)}, {_times(enough)}"
+        figures = f": {format_rate_per_s(enough.throughput_per_s)}, {_times(enough)}" if has_figures else ""
+        yield f"{load_in_words(enough)} is enough for the most throughput{figures}"
         yield _more_load(enough, best)
     if last is best:
         if fewer is best:
@@ -272,10 +281,10 @@ def _gain(fewer: Point, more: Point) -> tuple[float, float]:
 
 
 def _more_load(enough: Point, best: Point) -> str:
-    """The gain of the best concurrency over a lower one that is enough: `concurrency 4 adds 0.6 % (32.1/s), and its p50 is 3.9 times as long`."""
+    """The gain of the best concurrency over a lower one that is enough: `concurrency 4 gives 32.1/s, 0.6 % more, and its p50 is 3.9 times as long`."""
     low, high = _gain(enough, best)
     gain, rate = best.throughput_per_s / enough.throughput_per_s - 1, format_rate_per_s(best.throughput_per_s)
-    text = f"{load_in_words(best)} adds {f'{100 * gain:.1f} %' if low > 0 else f'at most {100 * high:.1f} %'} ({rate})"
+    text = f"{load_in_words(best)} gives {rate}, {f'{100 * gain:.1f} %' if low > 0 else f'at most {100 * high:.1f} %'} more"
     before_ns, after_ns = enough.times.p50, best.times.p50
     if before_ns and after_ns and after_ns > before_ns * (1 + LEAST_GAIN):
         text += f", and its p50 is {after_ns / before_ns:.1f} times as long"
@@ -290,13 +299,14 @@ def _beyond(point: Point) -> str:
     return f"{format_error_rate(failed)} of the requests failed at {load_in_words(point)}" if failed > MOST_FAILURES else ""
 
 
-def _by_overload(points: Sequence[Point]) -> Iterator[str]:
+def _by_overload(points: Sequence[Point], *, has_figures: bool) -> Iterator[str]:
     """The highest rate up to which the target is not overloaded and answers nearly all requests, and the first beyond it."""
     kept = _highest(points, lambda point: not _beyond(point))
+    figures = f" ({_limit(kept)})" if kept and has_figures else ""
     if kept is None:
         yield f"{_beyond(points[0])}, the lowest rate measured"
     elif kept is points[-1]:
-        yield f"keeps up with {load_in_words(kept)}, the highest rate measured ({_limit(kept)})"
+        yield f"keeps up with {load_in_words(kept)}, the highest rate measured{figures}"
     else:
-        yield f"keeps up with {load_in_words(kept)} ({_limit(kept)})"
+        yield f"keeps up with {load_in_words(kept)}{figures}"
         yield _beyond(points[points.index(kept) + 1])

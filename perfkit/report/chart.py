@@ -22,7 +22,9 @@ RED: Colour = ("#b3261e", "#ff9a92")
 
 Scale = Literal["linear", "from zero", "log", "date"]
 """`date` has days since 1970-01-01, shown as dates."""
-Style = Literal["line", "dashed", "dotted", "dots", "hollow", "large", "large hollow", "steps", "path", "dashed path"]
+Style = Literal[
+    "line", "dashed", "dotted", "dots", "hollow", "large", "large hollow", "cross", "large cross", "steps", "path", "dashed path"
+]
 """A `path` joins the values in the order given; `steps` holds each value until the next. The other lines need ascending xs."""
 _REACH = 4.0  # an interval or a level further from the values than this factor does not set the scale
 
@@ -85,6 +87,8 @@ class Level:
     label: str
     is_vertical: bool = False
     colour: Colour = INK
+    key: str = ""
+    """What a vertical one means, in the legend."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -175,7 +179,7 @@ def _ends(axis: Axis, values: Sequence[float], beside: Sequence[float], levels: 
     return min([low, *known]), max([high, *known])
 
 
-_MOST_LOG_TICKS = 9
+_MOST_LOG_TICKS, _FINE_DIGITS = 9, (1, 1.5, 2, 3, 4, 5, 6, 8)
 _LOG_SPACE_X, _LOG_SPACE_Y = 1.08, 1.15  # factors beyond the outermost values
 _ZERO_SPACE_X, _ZERO_SPACE_Y = 1.04, 1.08
 _LINEAR_SPACE_Y = 0.08  # of the range, on either side
@@ -255,6 +259,8 @@ def log_ticks(low: float, high: float) -> list[float]:
     if len(found) > _MOST_LOG_TICKS:
         decades = [tick for tick in found if f"{tick:e}".startswith("1.0")]
         return decades[:: -(-len(decades) // _MOST_LOG_TICKS)]
+    if len(found) < 3:
+        found = [tick for power in powers for digit in _FINE_DIGITS if low <= (tick := float(f"{digit}e{power}")) <= high]
     if len(found) > 2:
         return found
     between = (float(f"{low * (high / low) ** (part / 3):.2g}") for part in range(4))

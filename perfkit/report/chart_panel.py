@@ -13,10 +13,10 @@ from perfkit.report.svg import element, group, number, path, shortened, text, te
 FONT, SMALL = 10.0, 8.8
 LABEL_HEIGHT = 30.0
 """Of the ticks' texts and the x axis's label below a panel; without the label, `TICKS_HEIGHT`."""
-TICKS_HEIGHT = 17.0
+TICKS_HEIGHT, ROW_HEIGHT = 17.0, 11.0
 GRID: Colour = ("#e4e7ea", "#2b323a")
 HEAT: Colour = ("#005a96", "#2b6f9e")
-CLIP_SPACE = 4.0
+CLIP_SPACE = 6.0
 """Beyond the axes, so that a marker at their end is whole."""
 _TICKS, _TICKS_SHARE = 10, 0.35  # of the width that the texts of the y axis have, at most
 _LABEL_SHARE = 0.9  # of the height, since the widths of texts are estimates
@@ -25,13 +25,17 @@ _DASHED, _DOTTED = "5 3", "1.5 2"
 _DASHES = {"dashed": _DASHED, "dashed path": _DASHED, "dotted": "2 2.5"}
 _MOST_NAMES, _NAME_ROWS = 14, 3
 _MARKERS = {
-    "dots": 4.6,
-    "path": 4.6,
-    "dashed path": 4.6,
-    "hollow": 7.0,
-    "large": 8.0,
-    "large hollow": 9.0,
-}  # their widths; a large one is a square
+    "dots": 7.0,
+    "path": 5.6,
+    "dashed path": 5.6,
+    "hollow": 9.0,
+    "large": 10.0,
+    "large hollow": 11.0,
+    "cross": 9.0,
+    "large cross": 12.0,
+}  # their widths; a large one is a square, or a larger cross
+_RING, _BAR = 3.0, 2.6  # of hollow marks, on both sides together, and of crosses
+_MOST_ROWS = 3  # of the texts below the x axis
 _HEAT_COLUMNS, _SHADES = 120, 6  # few, since each cell takes about 20 bytes
 
 
@@ -67,15 +71,19 @@ class LegendKey:
         if self.line is not None:
             return _styled(self.line, [(x, y), (x + width, y)], [(x + width / 2, y)] if self.line.style in _MARKERS else [])
         if self.level is not None:
-            return _dashed(path([(x, y), (x + width, y)]), self.level, _DASHED)
+            return _dashed(path([(x, y), (x + width, y)]), self.level, _DOTTED if self.level.is_vertical else _DASHED)
         return element("rect", x=x, y=y - 4, width=width, height=8.0, fill=MUTED[0], fill_opacity=0.3)
 
 
 def legend_keys(chart: Chart) -> list[LegendKey]:
-    """The legend of a chart: its lines, its named spans, and its named horizontal levels."""
-    keys = [LegendKey(name, line) for name, line in {line.name: line for line in chart.lines}.items()]
+    """The legend of a chart: its lines, its named spans, its named horizontal levels, and what its vertical ones mean."""
+    first: dict[str, Line] = {}
+    for line in chart.lines:
+        first.setdefault(line.name, line)
+    keys = [LegendKey(name, line) for name, line in first.items()]
     keys += [LegendKey(label) for label in dict.fromkeys(span.label for span in chart.spans if span.label and not span.is_bad)]
-    return keys + [LegendKey(level.label, level=level) for level in chart.levels if level.label and not level.is_vertical]
+    keys += [LegendKey(level.label, level=level) for level in chart.levels if level.label and not level.is_vertical]
+    return keys + [LegendKey(key, level=level) for key, level in {level.key: level for level in chart.levels if level.key}.items()]
 
 
 class Panel:
@@ -89,12 +97,20 @@ class Panel:
         self.left = FONT + 14 + max((text_width(label, FONT) for _, label in self._y_texts), default=0.0)
         """The room that the label and the texts of the y axis need."""
 
+    def rows(self, width: float) -> int:
+        """The rows in which the texts of the x axis stand, if it is so wide."""
+        return self._x_texts(Box(self.left, 0.0, width, 0.0))[0]
+
     def drawn(self, box: Box, *, has_ticks: bool, has_label: bool) -> list[str]:
         """The panel's elements, with the texts of the x axis and its label if they are asked for."""
         chart, bottom, right = self.chart, box.top + box.height, box.left + box.width
-        label = f"{chart.y.label} ({chart.y.unit})" if chart.y.unit else chart.y.label
+        rows, x_texts = self._x_texts(box)
+        x_name, y_name = (
+            axis.label + ", log scale" * (scale.is_log and not axis.is_percentile) for axis, scale in ((chart.x, self.x), (chart.y, self.y))
+        )
+        label = f"{y_name} ({chart.y.unit})" if chart.y.unit else y_name
         if chart.y.unit and text_width(label, FONT) > _LABEL_SHARE * box.height:
-            label = chart.y.unit  # the title says the rest
+            label = f"{chart.y.unit}{', log scale' * self.y.is_log}"  # the title says the rest
         at_label = f"translate({number(box.left - self.left + FONT)} {number(box.top + box.height / 2)}) rotate(-90)"
         upright = "".join(path([(x, box.top), (x, bottom)]) for x, _ in _places(self.x.ticks, self.x, box.left, box.width))
         level = "".join(path([(box.left, y), (right, y)]) for y, _ in _places(self.y.ticks, self.y, bottom, -box.height))
@@ -102,7 +118,8 @@ class Panel:
             text(label, 0.0, 0.0, text_anchor="middle", transform=at_label),
             *(text(one, box.left - 5, y + 3.5, text_anchor="end") for y, one in _places(self._y_texts, self.y, bottom, -box.height)),
         ]
-        x_label = text(chart.x.label, box.left + box.width / 2, bottom + 25, text_anchor="middle", class_="label") if has_label else ""
+        at_label_y = bottom + 25 + ROW_HEIGHT * (rows - 1)
+        x_label = text(x_name, box.left + box.width / 2, at_label_y, text_anchor="middle", class_="label") if has_label else ""
         return [
             element("path", d=level, stroke=GRID[0], stroke_width=0.8, class_="levels"),
             element("path", d=upright, stroke=GRID[0], stroke_width=0.8, class_="uprights"),
@@ -110,18 +127,30 @@ class Panel:
             element("path", d=path([box[:2], (box.left, bottom), (right, bottom)]), stroke=MUTED[0], stroke_width=0.9, class_="frame"),
             group(self._level_names(box), class_="names", font_size=SMALL),
             group(y_texts, fill=INK[0]),
-            group(self._x_texts(box) if has_ticks else (), fill=INK[0], text_anchor="middle", class_="ticks"),
+            group(x_texts if has_ticks else (), fill=INK[0], text_anchor="middle", class_="ticks"),
             group([x_label], fill=INK[0]),
         ]
 
-    def _x_texts(self, box: Box) -> Iterator[str]:
-        """The texts of the x axis, without those that would overlap the one before."""
-        free_from = -FONT
-        for x, label in _places(self.x.ticks, self.x, box.left, box.width):
-            half = text_width(label, FONT) / 2
-            if x - half >= free_from:
-                yield text(label, x, box.top + box.height + 12)
-                free_from = x + half + FONT / 2
+    def _x_texts(self, box: Box) -> tuple[int, list[str]]:
+        """The number of rows, and the texts of the x axis: names in up to three rows, numbers in one; of those that overlap, every second, third and so on.
+
+        A page's script does the same for the width of its window.
+        """
+        places = _places(self.x.ticks, self.x, box.left, box.width)
+        ends = [(x - text_width(label, FONT) / 2, x + text_width(label, FONT) / 2 + FONT / 2) for x, label in places]
+        is_named, is_log = bool(self.chart.x.ticks), self.x.is_log
+        steps = [1, *range(3 if is_log and not is_named else 2, len(places) + 2)]  # of 1, 2 and 5 every third
+        first = (
+            0
+            if is_named
+            else next((n for n, (value, _) in enumerate(self.x.ticks) if value == 0 or (is_log and f"{value:e}".startswith("1.0"))), 0)
+        )
+        for step, rows in itertools.product(steps, range(1, _MOST_ROWS + 1 if is_named else 2)):
+            chosen = range(first % step, len(places), step)
+            if all(ends[one][1] <= ends[other][0] for one, other in zip(chosen, chosen[rows:], strict=False)):
+                break
+        bottom = box.top + box.height + 12
+        return rows, [text(places[one][1], places[one][0], bottom + ROW_HEIGHT * (number % rows)) for number, one in enumerate(chosen)]
 
     def _level_names(self, box: Box) -> Iterator[str]:
         """Names the vertical levels at the top, in rows where names would overlap; those that find no room have none."""
@@ -231,7 +260,7 @@ class _Canvas:
             crosses += path([None if left is None else (left, y), None if right is None else (right, y)])
             crosses += path([None if low is None else (x, low), None if high is None else (x, high)])
         if crosses:
-            parts.append(element("path", d=crosses, stroke=line.colour[0], stroke_width=1.0, stroke_opacity=0.6))
+            parts.append(element("path", d=crosses, stroke=line.colour[0], stroke_width=2.2, stroke_opacity=0.8))
         parts.append(_styled(line, points, known if line.style in _MARKERS or len(known) == 1 else []))
         return "\n".join(filter(None, parts))
 
@@ -273,12 +302,17 @@ def _dashed(data: str, level: Level, dashes: str) -> str:
 def _styled(line: Line, points: Sequence[tuple[float, float] | None], markers: Sequence[tuple[float, float]]) -> str:
     """A line through points, unless its style has markers alone, and the markers, in the style and colour of a chart's line."""
     colour, parts = line.colour[0], []
-    if line.style not in ("dots", "hollow", "large", "large hollow"):
+    if line.style not in _MARKERS or line.style.endswith("path"):
         dashes = _DASHES.get(line.style)
         parts.append(element("path", d=path(points, is_stepped=line.style == "steps"), stroke=colour, stroke_dasharray=dashes))
-    if markers:  # lines without length, whose ends are the markers
+    if markers and line.style.endswith("cross"):  # short lines, which a page's script cannot stretch, since they are upright
+        arm = _MARKERS[line.style]
+        for length, width in ((arm, _BAR), (_BAR, arm)):
+            data = "".join(f"M{number(x, 2)} {number(y - length / 2)}v{number(length)}" for x, y in markers)
+            parts.append(element("path", d=data, stroke=colour, stroke_width=width))
+    elif markers:  # lines without length, whose ends are the markers
         data, width = "".join(f"M{number(x, 2)} {number(y)}h0" for x, y in markers), _MARKERS.get(line.style, _MARKERS["dots"])
-        rings = [(width, colour), (width - 2.4, BACK[0])] if line.style.endswith("hollow") else [(width, colour)]
+        rings = [(width, colour), (width - _RING, BACK[0])] if line.style.endswith("hollow") else [(width, colour)]
         end = "square" if line.style.startswith("large") else "round"
         parts += [element("path", d=data, stroke=one, stroke_width=width, stroke_linecap=end) for width, one in rings]
     return "\n".join(parts)

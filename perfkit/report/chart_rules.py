@@ -3,7 +3,7 @@
 - The hue is the protocol's; in a mix the workload's, beside each other the case's, the configuration's or the result's.
 - The shade is the load: faint for the lowest, strong for the highest.
 - The line style is the percentile: p50 solid, p90 and p95 dotted, p99 and the maximum dashed.
-- A hollow mark is not valid, or not sure to satisfy what is asked; a large square is the one that was chosen.
+- A hollow mark is not valid, or not known to satisfy what is asked; a cross does not satisfy it. A large square, or a large cross, is the one that was chosen.
 - Red is for failures and what is not valid. What belongs to no protocol, such as what all load points did over time, is ink or another colour
   that no protocol has.
 """

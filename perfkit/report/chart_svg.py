@@ -13,6 +13,7 @@ from perfkit.report.chart_panel import (
     GRID,
     HEAT,
     LABEL_HEIGHT,
+    ROW_HEIGHT,
     SMALL,
     TICKS_HEIGHT,
     Box,
@@ -53,14 +54,15 @@ def render_group(charts: ChartGroup) -> str:
     for start in range(0, len(panels), columns):
         row = panels[start : start + columns]
         has_labels = not charts.is_synchronised or start + columns >= len(panels)
-        height = float(max(panel.chart.height_px for panel in row))
+        height, rows = float(max(panel.chart.height_px for panel in row)), 1
         for column, panel in enumerate(row):  # the axes of a column begin and end at the same places
             left, right = max(other.left for other in panels[column::columns]), max(rights[column::columns])
             box = Box(column * cell_width + left, top + _TITLE_HEIGHT, cell_width - left - right, height)
+            rows = max(rows, panel.rows(box.width))
             parts.append(text(panel.chart.title, box.left, box.top - 7, font_weight="bold", font_size=_TITLE, fill=INK[0]))
             parts += panel.drawn(box, has_ticks=has_labels, has_label=has_labels)
             parts.append(_legend(legends[start + column], box.left + box.width + 8, box.top + 6, right))
-        top += _TITLE_HEIGHT + height + (LABEL_HEIGHT if has_labels else _GAP)
+        top += _TITLE_HEIGHT + height + (LABEL_HEIGHT + ROW_HEIGHT * (rows - 1) if has_labels else _GAP)
     ground = element("rect", width=_WIDTH, height=top, fill=BACK[0])
     return f'<?xml version="1.0" encoding="utf-8"?>\n{document([ground, *parts], _WIDTH, top, **_STYLE)}\n'
 
@@ -106,12 +108,13 @@ def page_panels(charts: ChartGroup) -> list[PagePanel]:
         has_label = is_last or not charts.is_synchronised
         box = Box(widest if charts.is_synchronised else panel.left, CLIP_SPACE, 0.0, float(panel.chart.height_px))
         box = box._replace(width=width - box.left - _RIGHT)
-        height = box.top + box.height + (LABEL_HEIGHT if has_label else TICKS_HEIGHT)
+        rows = panel.rows(box.width)
+        height = box.top + box.height + (LABEL_HEIGHT if has_label else TICKS_HEIGHT) + ROW_HEIGHT * (rows - 1)
         parts = panel.drawn(box, has_ticks=True, has_label=has_label)
         legend = tuple((one_line(key.name), _sample(key)) for key in legend_keys(panel.chart))
         names = {"role": "img", "aria_label": one_line(_description(panel.chart))}
         svg = document(parts, width, height, **_STYLE, **names)
-        drawn.append(PagePanel(one_line(panel.chart.title), svg, legend, _data(panel, box)))
+        drawn.append(PagePanel(one_line(panel.chart.title), svg, legend, {**_data(panel, box), "rows": rows}))
     return drawn
 
 

@@ -2,17 +2,19 @@
 
 import json
 import math
+import re
+import shlex
 from collections.abc import Iterator, Sequence
 
 from perfkit.comparison.result_comparison import NOT_COVERED, ComparedResult, MetricRow, ResultComparison
 from perfkit.report.chart import MUTED, Axis, Chart, ChartGroup, Level, Line
 from perfkit.report.chart_rules import many_colour
-from perfkit.report.page import Block, Bullets, Fact, Figure, Headline, Item, Page, Paragraph, Trust, sections_of
+from perfkit.report.page import Block, Bullets, Fact, Figure, Headline, Item, Page, Paragraph, Trust, next_blocks, sections_of
 from perfkit.report.table import MISSING, Cell, Column, Table
 from perfkit.result.part import dataclass_document
 from perfkit.spans.change import describe_change
 from perfkit.stats.ratio_interval import Estimate
-from perfkit.text import sentence
+from perfkit.text import sentence, to_the_second
 from perfkit.units import Change, format_duration_ns, format_rate_per_s, format_signed_change, format_signed_interval
 
 SCHEMA = "perfkit.comparison/1"
@@ -21,15 +23,14 @@ CAUTIONS = {
     "unsuccessful": "NO SUCCESS: most requests of a load point failed, and the times are those of the others",
 }
 """What must be known of a result by its status, before its figures."""
-_BETTER: tuple[str, Trust] = ("better", "good")
-_WORSE: tuple[str, Trust] = ("worse", "bad")
-_BETTER_AND_WORSE: tuple[str, Trust] = ("better and worse", "open")
+_TRUSTS: dict[str, Trust] = {"better": "good", "worse": "bad"}
+"""Of a page that has nothing but such changes."""
 _NO_DIFFERENCES = "No recorded settings differ."
 _LONGEST_VALUE = 60
 _APART = 0.12  # between two results at a load point; load points are 1 apart
 _CAPTION = (
-    "The change of each figure against the first result, with its 95 % interval. Below zero is faster for times and less for throughput and CPU time. An interval "
-    "that includes zero does not show a change; a mark without one has too few repetitions for it."
+    "The change of each figure from the first result, with its 95 % interval. An interval that includes zero does not show a change; a mark without "
+    "one has too few repetitions for it."
 )
 
 
@@ -60,8 +61,10 @@ def comparison_text(compared: ResultComparison) -> str:
     return "\n".join([*(fill(line, width) for line in lines), "", *shown, fill(compared.not_covered, width), ""])
 
 
-def comparison_answer(compared: ResultComparison) -> list[str]:
+def comparison_answer(compared: ResultComparison, *, is_beside_figures: bool = False) -> list[str]:
     """A sentence for each result after the first: the figures whose interval shows a change, the largest of each metric first.
+
+    Beside a headline, the size of a result's largest change is not told again.
 
     Then which parts of the time of traced requests changed; a last sentence names the results that are not valid.
     """
@@ -70,20 +73,21 @@ def comparison_answer(compared: ResultComparison) -> list[str]:
         if found := [f"[{number}]" for number, side in enumerate(compared.sides, 1) if side.status == status]:
             named = f"{', '.join(found[:-1])} and {found[-1]} are" if len(found) > 1 else f"{found[0]} is"
             cautions.append(f"{named} {caution}.")
-    answers = (_answer_about(compared, number) for number in range(1, len(compared.sides)))
+    answers = (_answer_about(compared, number, is_beside_figures=is_beside_figures) for number in range(1, len(compared.sides)))
     parts = (f"[{number}] {describe_change(one)}" for number, changes in enumerate(compared.parts, 1) for one in changes)
     return [*answers, *parts, *cautions]
 
 
-def _answer_about(compared: ResultComparison, number: int) -> str:
+def _answer_about(compared: ResultComparison, number: int, *, is_beside_figures: bool) -> str:
     subject = f"[{number + 1}] {compared.sides[number].label}"
     changes = [(row, change) for row in compared.rows if (change := row.changes[number]) is not None]
     known = [(row, change) for row, change in changes if change.low is not None or change.high is not None]
     shown = [(row, change) for row, change in known if _is_shown(row, change)]
-    times, others = list[str](), list[str]()
+    told = _shown_changes(compared, number)[: int(is_beside_figures)]
+    times, others, load_points = list[str](), list[str](), len({row.load_point for row, _ in changes})
     for metric in dict.fromkeys(row.metric for row, _ in shown):
         found = sorted((pair for pair in shown if pair[0].metric == metric), key=lambda pair: _size(*pair), reverse=True)
-        text = _change_in_words(*found[0], others=len(found) - 1, names_load_point=len({row.load_point for row, _ in changes}) > 1)
+        text = _change_in_words(*found[0], changed=len(found), load_points=load_points, has_size=found[0] not in told)
         (times if found[0][0].is_latency else others).append(text)
     unknown = len(changes) - len(known)
     rest = [f"{unknown} of {len(changes)} figures have no interval, so whether they changed cannot be told"] if unknown else []
@@ -91,10 +95,15 @@ def _answer_about(compared: ResultComparison, number: int) -> str:
         remedy = "measure longer" if compared.not_covered == NOT_COVERED else "measure both with perfkit"
         return f"{subject}: no figure has an interval, so whether it differs cannot be told: {remedy}, with three repetitions or more."
     if not shown:
-        return f"{subject}: no figure shows a change from [1]{f'; {rest[0]}' if rest else ''}."
-    unchanged = ["the rest shows no change"] if len(shown) < len(known) else []
+        return f"{subject}: no figure shows a change from [1] {compared.sides[0].label}{f'; {rest[0]}' if rest else ''}."
+    unchanged = [f"{_figures_in_words(len(known) - len(shown))} no change"] if len(shown) < len(known) else []
     parts = [*([f"is {', '.join(times)}"] if times else []), *([f"has {', '.join(others)}"] if others else [])]
-    return f"{subject} {'; '.join([*parts, *unchanged, *rest])}."
+    against = f"Against [1] {compared.sides[0].label}, " if number == 1 else ""
+    return f"{against}{subject} {'; '.join([*parts, *unchanged, *rest])}."
+
+
+def _figures_in_words(number: int) -> str:
+    return "1 other figure shows" if number == 1 else f"{number} other figures show"
 
 
 def _is_shown(row: MetricRow, change: Estimate) -> bool:
@@ -112,25 +121,25 @@ def _size(row: MetricRow, change: Estimate) -> float:
     return abs(math.log(change.value)) if row.is_ratio and change.value > 0 else abs(change.value)
 
 
-def _change_in_words(row: MetricRow, change: Estimate, *, others: int, names_load_point: bool) -> str:
-    """A change such as `4.1 % slower in p99 (2.0 to 6.3 %) at http, concurrency 4 and changes at 2 more load points`.
+def _change_in_words(row: MetricRow, change: Estimate, *, changed: int, load_points: int, has_size: bool) -> str:
+    """A change such as `4.1 % slower in p99 (2.0 to 6.3 %) at http, concurrency 4, and changed at 3 of 4 load points`.
 
-    Of an interval with an open end: `(2.0 % or more)`.
+    Of an interval with an open end: `(2.0 % or more)`. Without its size: `slower in p99 at http, concurrency 4`.
     """
     none, digits, unit = _none(row), *((1, "%") if row.is_ratio else (3, "points"))
     value, *ends = (100 * abs(end - none) for end in (change.value, change.low, change.high) if end is not None)
     low, high = _rounded_outward(min(ends), max(ends), digits)
-    amount = f"{value:.{digits}f} {unit}"
-    interval = f"({low:.{digits}f} to {high:.{digits}f} {unit})" if len(ends) > 1 else f"({low:.{digits}f} {unit} or more)"
-    is_more = change.value > none
+    amount = f"{value:.{digits}f} {unit} " if has_size else ""
+    interval = f" ({low:.{digits}f} to {high:.{digits}f} {unit})" if len(ends) > 1 else f" ({low:.{digits}f} {unit} or more)"
+    interval, is_more = interval * has_size, change.value > none
     if row.is_latency:
-        text = f"{amount} {'slower' if is_more else 'faster'} in {row.metric.replace('_', '.')} {interval}"
+        text = f"{amount}{'slower' if is_more else 'faster'} in {row.metric.replace('_', '.')}{interval}"
     elif row.is_ratio:
-        text = f"{amount} {'more' if is_more else 'less'} {row.metric} {interval}"
+        text = f"{amount}{'more' if is_more else 'less'} {row.metric}{interval}"
     else:
-        text = f"a {'higher' if is_more else 'lower'} {row.metric} by {amount} {interval}"
-    at = f" at {row.load_point}" if names_load_point else ""
-    more = f" and changes at {others} more load point{'s' * (others > 1)}" if others else ""
+        text = f"a {'higher' if is_more else 'lower'} {row.metric}{f' by {amount}'.rstrip() * has_size}{interval}"
+    at = f" at {row.load_point}" if load_points > 1 else ""
+    more = f", and changed at {'all' if changed == load_points else f'{changed} of'} {load_points} load points" if changed > 1 else ""
     return f"{text}{at}{more}"
 
 
@@ -145,7 +154,17 @@ def comparison_html(compared: ResultComparison) -> str:
     """The comparison as one self-contained HTML document."""
     from perfkit.report.render import render_html
 
-    return render_html(_page(compared, _figures(compared), [comparison_headline(compared)]))
+    return render_html(_page(compared, _figures(compared), comparison_headline(compared), next_blocks(*_next_steps(compared))))
+
+
+def _next_steps(compared: ResultComparison) -> Iterator[tuple[str, str]]:
+    """Where the time goes in a result that is worse, and how to get a verdict."""
+    verdict = "Next: measure the servers in pairs for a verdict, which covers restarts too."
+    worse = [number for number in range(1, len(compared.sides)) if "worse" in _kind(_shown_changes(compared, number))]
+    if worse:
+        yield "Next: see where the time of the slower result goes.", shlex.join(["perfkit", "explain", compared.sides[worse[0]].label])
+        verdict = "Then measure the servers in pairs for a verdict, which covers restarts too."
+    yield verdict, "perfkit gate SCENARIO --baseline TARGET --candidate TARGET"
 
 
 def comparison_headline(compared: ResultComparison) -> Headline:
@@ -155,13 +174,23 @@ def comparison_headline(compared: ResultComparison) -> Headline:
         return Headline("", "", "", f"{' and '.join(invalid)} not valid", "bad")
     if not shown:
         return Headline("", "", "", "no change is shown", "open")
-    are_better = {(change.value > _none(row)) == (row.better == "higher") for found in shown.values() for row, change in found}
-    word, trust = _BETTER_AND_WORSE if len(are_better) > 1 else _BETTER if are_better == {True} else _WORSE
+    by_kind = dict[str, list[str]]()
+    for number, found in shown.items():
+        by_kind.setdefault(_kind(found), []).append(f"[{number + 1}]")
+    several = len(compared.sides) > 2
+    word = ", ".join(f"{' and '.join(numbers)} {kind}" if several else kind for kind, numbers in by_kind.items())
+    trust = _TRUSTS.get(next(iter(by_kind)), "open") if len(by_kind) == 1 else "open"
     largest = sorted(shown, key=lambda number: _size(*shown[number][0]), reverse=True)
     (figure, interval), *others = (_change_and_interval(*shown[number][0]) for number in largest)
     captions = [f"{_where(shown[number][0][0])}: {_named(compared, number)}" for number in largest]
     facts = tuple(Fact(caption, *texts) for caption, texts in zip(captions[1:], others, strict=True))
-    return Headline(figure, f"{captions[0]} against [1]", interval, word, trust, facts)
+    return Headline(figure, f"{captions[0]} against [1] {compared.sides[0].label}", interval, word, trust, facts)
+
+
+def _kind(changes: Sequence[tuple[MetricRow, Estimate]]) -> str:
+    """Whether shown changes are for the better or the worse; empty without any."""
+    are_better = {(change.value > _none(row)) == (row.better == "higher") for row, change in changes}
+    return " and ".join(word for word, is_better in (("better", True), ("worse", False)) if is_better in are_better)
 
 
 def _shown_changes(compared: ResultComparison, number: int) -> list[tuple[MetricRow, Estimate]]:
@@ -208,12 +237,23 @@ def _changes_chart(metric: str, rows: Sequence[MetricRow], compared: ResultCompa
         lines.append(Line(label, xs, ys, many_colour(number - 1), "dots", intervals))
     values = [y for line in lines for y in line.ys if y is not None]
     values += [end for line in lines for interval in line.intervals if interval is not None for end in interval[2:]]
-    x = Axis(
-        "load point", scale="linear", low=-0.6, high=len(rows) - 0.4, ticks=tuple((float(n), row.load_point) for n, row in enumerate(rows))
-    )
+    name, labels = _short_names([row.load_point for row in rows])
+    x = Axis(name, scale="linear", low=-0.6, high=len(rows) - 0.4, ticks=tuple((float(n), label) for n, label in enumerate(labels)))
     reach = max(1.0, *map(abs, values)) * 1.1
-    y = Axis("change", "%", "linear", low=-min(reach, 100.0), high=reach)
+    below, above = ("worse", "better") if rows[0].better == "higher" else ("better", "worse")
+    y = Axis(f"← {below} · change · {above} →", "%", "linear", low=-min(reach, 100.0), high=reach)
     return Chart(metric.replace("_", "."), x, y, tuple(lines), levels=(Level(0.0, "no change", colour=MUTED),), height_px=220)
+
+
+def _short_names(load_points: Sequence[str]) -> tuple[str, list[str]]:
+    """What names of load points have in common, for the axis, and the rest of each: `http, concurrency 4` becomes `http, 4`."""
+    parts = [re.fullmatch(r"(.*?)(?:, )?(\w+) ([\d.,]+)", one) for one in load_points]
+    words = {None if part is None else part[2] for part in parts}
+    if len(words) > 1 or None in words:
+        return "load point", list(load_points)
+    protocols = {part[1] for part in parts if part}
+    names = [part[3] if len(protocols) == 1 else f"{part[1]}, {part[3]}" for part in parts if part]
+    return f"load point: {protocols.pop() if len(protocols) == 1 else 'protocol'}, {words.pop()}", names
 
 
 def comparison_json(compared: ResultComparison) -> str:
@@ -221,12 +261,16 @@ def comparison_json(compared: ResultComparison) -> str:
     return json.dumps(dataclass_document(SCHEMA, compared), indent=1) + "\n"
 
 
-def _page(compared: ResultComparison, figures: Sequence[Block] = (), headline: Sequence[Block] = ()) -> Page:
+def _page(
+    compared: ResultComparison, figures: Sequence[Block] = (), headline: Headline | None = None, next_steps: Sequence[Block] = ()
+) -> Page:
     differences = list(_differences(compared))
+    answer = comparison_answer(compared, is_beside_figures=headline is not None and bool(headline.figure))
     blocks: dict[str, Sequence[Block]] = {
         "" if headline else "Answer": [
-            *headline,
-            *(Paragraph(text, is_strong=not headline) for text in comparison_answer(compared)),
+            *([] if headline is None else [headline]),
+            *(Paragraph(text, is_strong=headline is None) for text in answer),
+            *next_steps,
             *figures,
         ],
         "Results": [Bullets(tuple(Item(_side(side)) for side in compared.sides), is_numbered=True)],
@@ -239,7 +283,7 @@ def _page(compared: ResultComparison, figures: Sequence[Block] = (), headline: S
 
 def _side(side: ComparedResult) -> str:
     commit = f", commit {side.commit[:12]}" if side.commit else ""
-    return f"{side.label}: started {side.started_at}{commit}{'' if side.status == 'complete' else f', {side.status}'}"
+    return f"{side.label}: started {to_the_second(side.started_at)}{commit}{'' if side.status == 'complete' else f', {side.status}'}"
 
 
 def _differences(compared: ResultComparison) -> Iterator[str]:

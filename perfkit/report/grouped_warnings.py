@@ -50,10 +50,16 @@ class GroupedWarning:
 
 def warnings_table(warnings: Sequence[GroupedWarning], *, are_notes: bool, places: str = "load points") -> Table:
     """The warnings, or the notes among them, with the places that they concern."""
-    texts = {"message": "message", "load_points": places, "remedy": "remedy"}
-    columns = (Column("code", "warning", "code"), *(Column(key, heading, "prose") for key, heading in texts.items()))
+    texts = {"message": "message", "load_points": places}
+    columns = (
+        Column("code", "warning", "code"),
+        *(Column(key, heading, "prose") for key, heading in texts.items()),
+        Column("remedy", "remedy", "prose", lambda one: one.remedy or None),
+    )
     found = [one for one in warnings if one.is_note == are_notes]
-    return Table.of("notes" if are_notes else "warnings", "Notes" if are_notes else "Attention", columns, found)
+    return Table.of("notes" if are_notes else "warnings", "Notes" if are_notes else "Attention", columns, found).without_empty_columns(
+        "code", "message", "load_points"
+    )
 
 
 def warning_bullets(warnings: Sequence[GroupedWarning], *, are_notes: bool) -> list[Bullets]:

@@ -1,20 +1,24 @@
 """What a page says at its top: one large figure with its interval, a word for how far to trust it, and a few figures beside it. Pure."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 
 from perfkit.report.answer import MOST_FAILURES, chosen_point, load_in_words
 from perfkit.report.page import Fact, Headline, Trust
-from perfkit.report.table import format_error_rate
+from perfkit.report.table import MISSING, format_error_rate
 from perfkit.report.warning_texts import warning_texts
+from perfkit.result.distribution import QUANTILES
 from perfkit.result.load import ClosedLoad
 from perfkit.result.model import Point, Result
 from perfkit.result.search import Search
+from perfkit.stats.percentiles import minimum_samples
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 _STATUSES = {"unsuccessful": "most requests failed", "interrupted": "interrupted", "incomplete": "incomplete", "invalid": "not valid"}
 _VERDICTS: dict[str, tuple[str, Trust]] = {
     "satisfied": ("SLO met", "good"), "violated": ("SLO missed", "bad"), "inconclusive": ("SLO unclear", "open"),
 }  # fmt: skip
+_LIMIT = re.compile(r"([\d.]+)([^\d.]+)")
 _CONFIRMED: tuple[str, Trust] = ("confirmed", "good")
 _UNDECIDED: tuple[str, Trust] = ("not decided yet", "open")
 _DOUBTS = {
@@ -30,19 +34,9 @@ def run_headline(result: Result) -> Headline | None:
     """The headline of a run; None for cold starts and idle gaps, whose answers are no rates, and without a valid load point."""
     if result.search is not None:
         return _of_search(result.search)
-    whole = [point for point in result.summary if point.workload is None]
-    if any(point.cold_start or point.idle for point in whole):
+    of_protocols, best = _chosen(result), answer_point(result)
+    if best is None:
         return None
-    of_protocols = {
-        protocol: point
-        for protocol in dict.fromkeys(point.protocol for point in whole)
-        if (point := chosen_point([one for one in whole if one.protocol == protocol])) is not None
-    }
-    if not of_protocols:
-        return None
-    best = max(
-        of_protocols.values(), key=lambda point: (point.slo is not None and point.slo.verdict == "satisfied", point.throughput_per_s)
-    )
     over = f" over {best.protocol}" if len(of_protocols) > 1 else ""
     at = f"at {load_in_words(best)}" if isinstance(best.load, ClosedLoad) else f"answered of {load_in_words(best)}"
     low, high = best.throughput_interval_per_s or (None, None)
@@ -60,22 +54,48 @@ def run_headline(result: Result) -> Headline | None:
     return Headline(format_rate_per_s(best.throughput_per_s), f"throughput {at}{over}", interval, word, trust, (*_facts(best), *others))
 
 
+def answer_point(result: Result) -> Point | None:
+    """The load point of the headline; None without one, and for a search."""
+    chosen = () if result.search is not None else _chosen(result).values()
+    return max(chosen, key=lambda point: (point.slo is not None and point.slo.verdict == "satisfied", point.throughput_per_s), default=None)
+
+
+def _chosen(result: Result) -> dict[str, Point]:
+    """The load point of each protocol that the answer is about."""
+    whole = [point for point in result.summary if point.workload is None]
+    if any(point.cold_start or point.idle for point in whole):
+        return {}
+    found = {
+        name: chosen_point([one for one in whole if one.protocol == name]) for name in dict.fromkeys(point.protocol for point in whole)
+    }
+    return {name: point for name, point in found.items() if point is not None}
+
+
 def _of_search(search: Search) -> Headline | None:
     if search.capacity_per_s is None:
         return None
     low, high = (None if rate is None else format_rate_per_s(rate) for rate in (search.low_per_s, search.high_per_s))
     interval = f"{low} to {high}" if low and high else f"{low} or more" if low else f"{high} or less" if high else ""
-    slo = " and ".join(f"{name.replace('_', '.')} {limit}" for name, limit in search.slo.items())
     is_answer = search.stopped_because in ("precision", "cliff", "never_missed")
-    facts = (Fact("SLO", slo), Fact("probes", str(len(search.probes))))
+    facts = (Fact("probes", str(len(search.probes))),)
     figure = f"{'≥ ' * (search.stopped_because == 'never_missed')}{format_rate_per_s(search.capacity_per_s)}"
     word, trust = _CONFIRMED if is_answer else _UNDECIDED
-    return Headline(figure, "capacity within the SLO", interval, word, trust, facts, confidence=search.confidence)
+    return Headline(figure, f"capacity within {slo_in_words(search.slo)}", interval, word, trust, facts, confidence=search.confidence)
+
+
+def slo_in_words(slo: Mapping[str, str]) -> str:
+    """The limits of an SLO: `p99 < 50 ms and errors < 1 %`."""
+    names = {name: "errors" if name == "error_rate" else name.replace("_", ".") for name in slo}
+    limits = {name: _LIMIT.sub(r"\1 \2", limit) for name, limit in slo.items()}
+    return " and ".join(f"{names[name]} < {limits[name]}" for name in slo)
 
 
 def _facts(point: Point) -> Iterator[Fact]:
     for name in ("p50", "p99"):
-        if point.times.count and (value_ns := getattr(point.times, name)) is not None:
+        if point.times.count and getattr(point.times, name) is None:
+            yield Fact(name, MISSING, f"too few requests: {point.times.count:,} of {minimum_samples(QUANTILES[name]):,}")
+        elif point.times.count:
+            value_ns = getattr(point.times, name)
             low_ns, high_ns = point.intervals.get(name) or (None, None)
             bounds = (
                 ""
@@ -95,11 +115,11 @@ def _trust(result: Result, point: Point) -> tuple[str, Trust]:
         return f"{invalid} of {len(result.summary)} load points not valid", "open"
     if result.status != "complete":
         return _STATUSES[result.status], "open" if result.status in ("interrupted", "incomplete") else "bad"
-    doubt = _doubt(point)
-    if point.slo is None:
-        return (doubt, "open") if doubt else ("valid", "good")
-    word, trust = _VERDICTS[point.slo.verdict]
-    return (f"{word}, {doubt}", "open") if doubt and trust == "good" else (word, trust)
+    doubt, word, trust = _doubt(point), *(("valid", "good") if point.slo is None else _VERDICTS[point.slo.verdict])
+    if doubt and trust == "good":
+        return doubt if point.slo is None else f"{word}, {doubt}", "open"
+    busy = ", on a busy machine" if "busy_machine" in {warning.code for warning in point.warnings} else ""
+    return f"{word}{busy}", trust
 
 
 def _doubt(point: Point) -> str:

@@ -1,5 +1,7 @@
 """The history's time series and their steps, as charts and in words."""
 
+import itertools
+import shlex
 from collections.abc import Iterator, Sequence
 
 from perfkit.history.change_points import SHORTEST
@@ -7,23 +9,30 @@ from perfkit.history.check import Gap, HistoryCheck
 from perfkit.history.series import HistoryEntry, Series
 from perfkit.history.trend import Step, Trend, trend_levels
 from perfkit.report.chart import BLUE, GREEN, MUTED, PURPLE, VERMILLION, Axis, Chart, ChartGroup, Level, Line
-from perfkit.report.page import Block, Code, Fact, Figure, Headline, Page, Trust, sections_of
-from perfkit.report.table import Column, Table
-from perfkit.text import one_line, sentence
+from perfkit.report.page import Block, Fact, Figure, Headline, Page, Paragraph, Section, Trust, next_blocks, sections_of
+from perfkit.report.table import Cell, Column, Mark, Table
+from perfkit.result.fingerprint import fingerprint_differences
+from perfkit.text import one_line, sentence, to_the_second
 from perfkit.units import NS_PER_MS, format_signed_change
 
 TrendSteps = Sequence[tuple[Trend, Sequence[Step]]]
 """Time series, each with its steps."""
 _CAPTION = (
-    "Orange: the levels, and the steps between them with the first commit after each; green: a step that was accepted. Dotted: the environment "
-    "changed between two results. Purple: the branch begins, and what is before it is the newest level of the branch that it was made from."
+    "A level is the mean of the results between two steps; beside a step stand the first commit after it, if it is known, and its size."
 )
+_STEP, _ACCEPTED, _CHANGED, _BEGINS = (
+    "step",
+    "accepted step",
+    "environment changed",
+    "the branch begins; before it, the branch that it was made from",
+)
+"""What the vertical lines mean, in the legend."""
 _NOISE = (
     "Gates of a server against itself: the standard deviation of the differences over the pairs (noise), and the smallest worsening that 9 of 10 "
     "such gates detect (mde). A step upwards is a machine that got noisier."
 )
 _MINUTE, _MOST_GAPS = len("2026-01-31T12:34"), 100
-_DATE = len("2026-01-31")
+_DATE, _MOST_BESIDE = len("2026-01-31"), 3
 _COMMIT_LENGTH, _TITLE_LENGTH = 10, 100
 _MOST_DRAWN = 2_000  # the latest results: as many as a panel can show
 _FEWEST_RESULTS = 2 * SHORTEST
@@ -40,11 +49,11 @@ def render_trends_html(trends: TrendSteps, gaps: Sequence[Gap] = ()) -> str:
     """The time series as one self-contained HTML document: the steps in words and the missing results come before the charts."""
     from perfkit.report.render import render_html
 
-    steps = render_steps(trends).rstrip("\n").split("\n")
+    changes = environment_table(trends)
     results = [trend.entries[index].started_at for trend, _ in trends for index in (0, -1)]
     blocks: dict[str, Sequence[Block]] = {
-        "": [trends_headline(trends, gaps)],
-        "Steps": [Code("\n".join(steps))],
+        "": [trends_headline(trends, gaps), *next_blocks(*_next_steps(trends))],
+        "Steps": [*([table] if (table := steps_table(trends)).rows else []), *(Paragraph(text) for text in _about_steps(trends))],
         "Missing results": [gaps_table(gaps)] if gaps else [],
     }
     by_kind = {kind: [(trend, found) for trend, found in trends if trend.series.kind == kind] for kind in ("result", "canary")}
@@ -56,23 +65,86 @@ def render_trends_html(trends: TrendSteps, gaps: Sequence[Gap] = ()) -> str:
     where = f"{'; '.join(places[:3])}{f' and {len(places) - 3} others' if len(places) > 3 else ''}"
     subtitle = f"{len(trends)} time series ({where}), results from {min(results)[:_DATE]} to {max(results)[:_DATE]}"
     names = list(dict.fromkeys(trend.scenario for trend, _ in trends))
-    return render_html(Page(f"History of {', '.join(names[:3])}{' and others' if len(names) > 3 else ''}", sections_of(blocks), subtitle))
+    sections = sections_of(blocks)
+    if changes.rows:
+        sections = (*sections, Section(changes.title, (changes,), f"{len(changes.rows)} changes between two results", is_folded=True))
+    return render_html(Page(f"History of {', '.join(names[:3])}{' and others' if len(names) > 3 else ''}", sections, subtitle))
 
 
 def trends_headline(trends: TrendSteps, gaps: Sequence[Gap]) -> Headline:
-    """The newest step for the worse that nobody accepted; without one, that there is none."""
-    open_steps = [(step, trend) for trend, steps in trends for step in steps if step.is_worse and not step.accepted_until]
-    found = sum(len(steps) for _, steps in trends)
-    facts = [Fact("steps in all", f"{found:,}"), Fact("time series", f"{len(trends):,}")]
+    """The newest step for the worse that nobody accepted; without one, that there is none.
+
+    Steps of several figures of a series at one result are one event, whose other figures stand beside it.
+    """
+    events = dict[tuple[str, Series], list[tuple[Step, Trend]]]()
+    for trend, steps in trends:
+        for step in steps:
+            if step.is_worse and not step.accepted_until:
+                events.setdefault((step.started_at, trend.series), []).append((step, trend))
+    facts = [Fact("time series", f"{len(trends):,}")]
     facts += [Fact("gaps in the series", f"{len(gaps):,}")] if gaps else []
-    if not open_steps:
+    if not events:
         is_known = any(len(trend.values) >= _FEWEST_RESULTS for trend, _ in trends)
         trust: Trust = "good" if is_known else "open"
         return Headline("", "", "", "no step for the worse" if is_known else "too few results to detect a step", trust, tuple(facts))
-    step, trend = max(open_steps, key=lambda pair: pair[0].started_at)
-    caption = f"{trend.metric.replace('_', '.')}, {trend.load_point}, {trend.scenario}: since {step.started_at[:_DATE]}, commit {_short(step.commit)}"
-    count = f"{len(open_steps):,} step{'s' * (len(open_steps) > 1)} for the worse"
-    return Headline(format_signed_change("ratio", step.ratio), one_line(caption), "", count, "bad", tuple(facts))
+    (step, trend), *others = max(events.values(), key=lambda event: event[0][0].started_at)
+    commit = f"commit {_short(step.commit)}" if step.commit else "commit not recorded"
+    caption = f"{_figure(trend)}, {trend.scenario}: since {step.started_at[:_DATE]}, {commit}"
+    count = f"{len(events):,} step{'s' * (len(events) > 1)} for the worse"
+    beside = [Fact(_figure(other), format_signed_change("ratio", its_step.ratio)) for its_step, other in others[:_MOST_BESIDE]]
+    return Headline(format_signed_change("ratio", step.ratio), one_line(caption), "", count, "bad", (*beside, *facts))
+
+
+def _figure(trend: Trend) -> str:
+    return one_line(f"{trend.metric.replace('_', '.')}, {trend.load_point}")
+
+
+def _next_steps(trends: TrendSteps) -> Iterator[tuple[str, str]]:
+    """How to find the cause of the newest step for the worse."""
+    open_steps = [step for _, steps in trends for step in steps if step.is_worse and not step.accepted_until]
+    step = max(open_steps, key=lambda one: one.started_at, default=None)
+    if step is None:
+        return
+    if step.commit and step.commit == step.previous_commit:
+        yield "Next: the commit is the same before and after the step, so look for what else changed: the environment is listed below.", ""
+    else:
+        good, bad = step.previous_commit[:_COMMIT_LENGTH] or "REV", step.commit[:_COMMIT_LENGTH] or "REV"
+        words = ["perfkit", "bisect", "SCENARIO", "--good", good, "--bad", bad, "--build", "make", "--serve", "./server --port {port}"]
+        yield "Next: find the commit that made it slower, with your own build and server.", shlex.join(words)
+
+
+def steps_table(trends: TrendSteps) -> Table:
+    """A row for each step, the newest first."""
+    columns = (
+        Column("since", "since"), Column("figure", "figure"), Column("series", "series"), Column("change", "change", "figure"), Column("effect", "effect"),
+        Column("commit", "first commit after it"), Column("previous_commit", "last before it"), Column("chance", "chance without a change", "figure"),
+        Column("notes", "notes", "prose"),
+    )  # fmt: skip
+    found = sorted(((step, trend) for trend, steps in trends for step in steps), key=lambda pair: pair[0].started_at, reverse=True)
+    rows = tuple(
+        (
+            to_the_second(step.started_at), _figure(trend), one_line(f"{trend.scenario} ({trend.series.place})"),
+            Cell(step.ratio, format_signed_change("ratio", step.ratio)), "worse" if step.is_worse else "better",
+            _short(step.commit), _short(step.previous_commit), Cell(step.p, _chance(step)), " ".join(_notes_of(step)) or None,
+        )
+        for step, trend in found
+    )  # fmt: skip
+    marks: tuple[Mark, ...] = tuple("regressed" if step.is_worse and not step.accepted_until else "" for step, _ in found)
+    note = "Chance without a change: how often a series that did not change would show so large a step."
+    return Table("steps", "Steps", columns, rows, note, marks).without_empty_columns()
+
+
+def environment_table(trends: TrendSteps) -> Table:
+    """A row for each change of the environment between two results of a series, the newest first, at most a hundred."""
+    found = dict[tuple[str, str, str], None]()
+    for trend, _ in trends:
+        for before, after in itertools.pairwise(trend.entries):
+            if before.fingerprint != after.fingerprint:
+                differences = fingerprint_differences(before.fingerprint, after.fingerprint)
+                found[after.started_at, trend.series.place, "; ".join(one.sentence for one in differences)] = None
+    rows = tuple((to_the_second(when), one_line(place), one_line(what)) for when, place, what in sorted(found, reverse=True)[:_MOST_GAPS])
+    columns = (Column("since", "since"), Column("series", "series"), Column("change", "change", "prose"))
+    return Table("environment", "Environment changes", columns, rows)
 
 
 def gaps_table(gaps: Sequence[Gap]) -> Table:
@@ -132,15 +204,16 @@ def render_steps(trends: TrendSteps) -> str:
                 *(line for step in steps for line in _step_lines(step)),
                 "",
             ]
-    without_steps = sum(not steps for _, steps in trends)
+    return "\n".join([*lines, *_about_steps(trends)]) + "\n"
+
+
+def _about_steps(trends: TrendSteps) -> Iterator[str]:
+    """How many series have a step, and what a step is worth."""
+    stepped = sum(bool(steps) for _, steps in trends)
     short = sum(len(trend.values) < _FEWEST_RESULTS for trend, _ in trends)
     too_short = f" {short} have fewer than {_FEWEST_RESULTS} results, too few to detect a step." if short else ""
-    lines.append(f"{without_steps} of {len(trends)} time series have no step.{too_short}")
-    lines.append(
-        "A time series without a true step shows one with a probability of about 1 %. "
-        "Steps are detected some results after they occur; they gate nothing."
-    )
-    return "\n".join(lines) + "\n"
+    yield f"{stepped} of {len(trends)} time series {'has' if stepped == 1 else 'have'} a step.{too_short}"
+    yield "About 1 % of the series that did not change show a step. A step is found some results after it happened, and fails no build."
 
 
 def render_check(file: str, check: HistoryCheck) -> str:
@@ -153,18 +226,29 @@ def render_check(file: str, check: HistoryCheck) -> str:
 
 
 def _step_lines(step: Step) -> Iterator[str]:
-    commit, before = _short(step.commit), _short(step.previous_commit)
     is_same = step.commit and step.commit == step.previous_commit
-    commits = f"the same commit {commit} as before" if is_same else f"commit {commit}, after {before}"
+    commits = (
+        f"the same commit {_short(step.commit)} as before"
+        if is_same
+        else f"commit {_short(step.commit)}, after {_short(step.previous_commit)}"
+    )
     effect = "worse" if step.is_worse else "better"
-    yield f"  {one_line(step.started_at)}: {100 * (step.ratio - 1):+.1f} % ({effect}), p {step.p:.2g}: {commits}"
+    yield f"  {one_line(to_the_second(step.started_at))}: {100 * (step.ratio - 1):+.1f} % ({effect}; by chance {_chance(step)}): {commits}"
+    yield from (f"    {note}" for note in _notes_of(step))
+
+
+def _notes_of(step: Step) -> Iterator[str]:
     if step.accepted_until:
-        yield f"    accepted until {step.accepted_until}: {sentence(step.accepted)}"
-    yield from (f"    at the same time: {sentence(change)}" for change in step.environment)
+        yield f"accepted until {step.accepted_until}: {sentence(step.accepted)}"
+    yield from (f"at the same time: {sentence(change)}" for change in step.environment)
+
+
+def _chance(step: Step) -> str:
+    return f"{100 * step.p:.2g} %"
 
 
 def _short(commit: str) -> str:
-    return one_line(commit[:_COMMIT_LENGTH]) or "unknown"
+    return one_line(commit[:_COMMIT_LENGTH]) or "not recorded"
 
 
 def _trend_chart(trend: Trend, steps: Sequence[Step]) -> Chart:
@@ -181,16 +265,17 @@ def _trend_chart(trend: Trend, steps: Sequence[Step]) -> Chart:
     marks = [
         Level(
             step.index + 0.5,
-            f"{_short(step.commit)} {100 * (step.ratio - 1):+.0f} %{' accepted' if step.accepted_until else ''}",
+            f"{f'{_short(step.commit)} ' if step.commit else ''}{100 * (step.ratio - 1):+.0f} %{' accepted' if step.accepted_until else ''}",
             is_vertical=True,
             colour=GREEN if step.accepted_until else VERMILLION,
+            key=_ACCEPTED if step.accepted_until else _STEP,
         )
         for step in steps
     ]
     if trend.start > first:
-        marks.append(Level(trend.start + 0.5, f"{one_line(trend.series.branch, 40)} begins", is_vertical=True, colour=PURPLE))
+        marks.append(Level(trend.start + 0.5, f"{one_line(trend.series.branch, 40)} begins", is_vertical=True, colour=PURPLE, key=_BEGINS))
     changed = [i for i in range(first + 1, last) if trend.entries[i].fingerprint != trend.entries[i - 1].fingerprint]
-    marks += [Level(index + 0.5, "", is_vertical=True, colour=MUTED) for index in changed]
+    marks += [Level(index + 0.5, "", is_vertical=True, colour=MUTED, key=_CHANGED) for index in changed]
     y = {"per_s": Axis("throughput", "/s"), "ns": Axis("time", "ms"), "share": Axis("noise of a pair", "%")}[trend.unit]
     x = Axis("results in order of time", scale="linear", low=first + 0.5, high=last + 0.5)
     return Chart(one_line(trend.title, _TITLE_LENGTH), x, y, tuple(lines), levels=tuple(marks), height_px=180)

@@ -24,8 +24,27 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Plot: TypeAlias = Literal["percentiles", "load", "timeline"]
-_LINES: dict[Style, Any] = {"dashed": "--", "dashed path": "--", "dotted": ":", "dots": "", "hollow": "", "large": "", "large hollow": ""}
-_MARKERS: dict[Style, str] = {"dots": ".", "path": ".", "dashed path": ".", "hollow": "o", "large": "s", "large hollow": "s"}
+_LINES: dict[Style, Any] = {
+    "dashed": "--",
+    "dashed path": "--",
+    "dotted": ":",
+    "dots": "",
+    "hollow": "",
+    "large": "",
+    "large hollow": "",
+    "cross": "",
+    "large cross": "",
+}
+_MARKERS: dict[Style, str] = {
+    "dots": ".",
+    "path": ".",
+    "dashed path": ".",
+    "hollow": "o",
+    "large": "s",
+    "large hollow": "s",
+    "cross": "P",
+    "large cross": "P",
+}
 _SIZE_INCHES, _DOTS_PER_INCH = (12.8, 7.2), 150  # 1,920 by 1,080 pixels
 _TITLE_LINE, _BAND_OPACITY = 84, 0.15
 _STYLE = {
@@ -91,7 +110,9 @@ def save_pictures(path: pathlib.Path, files: Sequence[pathlib.Path]) -> None:
             _draw_chart(chart, axes, "")
             axes.set_title(one_line(chart.title), fontsize=14, loc="left")
             axes.grid(visible=True, alpha=0.3)
-            axes.legend()
+            handles, names = axes.get_legend_handles_labels()
+            first = dict(zip(reversed(names), reversed(handles), strict=True))
+            axes.legend([first[name] for name in dict.fromkeys(names)], dict.fromkeys(names))
         for unused in panels[len(group.charts) :]:
             unused.set_visible(False)
         for file in files:

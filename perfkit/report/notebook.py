@@ -25,7 +25,7 @@ def result_fragment(result: Result) -> str:
     parts = [f"<strong>{escape(name)}</strong>"]
     parts += [f"<p{_INVALID_STYLE}><strong>{escape(safe_lines(status))}</strong></p>"] if status else []
     parts += [_headline_fragment(headline)] if headline else []
-    parts += [f"<p>{escape(safe_lines(text))}</p>" for text in answer(result)]
+    parts += [f"<p>{escape(safe_lines(text))}</p>" for text in answer(result, is_beside_figures=headline is not None)]
     parts += [render_group(group).partition("\n")[2] for group in list(summary_groups(result).values())[:1]]
     parts += [table_fragment(terminal_table(result.summary))] if result.summary else []
     found = grouped_warnings(result.summary)

@@ -124,6 +124,17 @@ class Page:
     footer: str = ""
 
 
+NEXT = "What to do next"
+
+
+def next_blocks(*steps: tuple[str, str]) -> list[Block]:
+    """Sentences on what to do next, each with its command, if it has one."""
+    blocks = list[Block]()
+    for text, command in steps:
+        blocks += [Paragraph(text), *([Code(command, is_command=True)] if command else [])]
+    return blocks
+
+
 def write_files(texts: Mapping[pathlib.Path, str], replacing: Iterable[pathlib.Path], place: str) -> None:
     """Writes a report's files, each atomically, and deletes those of an earlier report that it lacks; raises ResultError."""
     earlier = set(replacing)

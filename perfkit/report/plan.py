@@ -3,7 +3,7 @@
 import itertools
 import json
 import pathlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from perfkit.errors import ResultError
@@ -11,9 +11,9 @@ from perfkit.plan.capacity import HOURS_PER_YEAR, count_replicas
 from perfkit.plan.model import CapacityPlan, plan_document
 from perfkit.plan.queueing import MEAN_AT_MOST, P99_AT_MOST
 from perfkit.report.chart import ChartGroup
-from perfkit.report.page import Block, Bullets, Fact, Figure, Headline, Item, Page, Paragraph, sections_of, write_files
+from perfkit.report.page import Block, Bullets, Fact, Figure, Headline, Item, Page, Paragraph, next_blocks, sections_of, write_files
 from perfkit.report.plan_charts import gpu_group, held_out_group, latency_throughput_group, rate_group, throughput_group
-from perfkit.report.plan_forecast import FORECAST
+from perfkit.report.plan_forecast import FORECAST, order_day
 from perfkit.report.plan_ranking import RANKING, front_table
 from perfkit.report.plan_risk import RISK
 from perfkit.report.plan_schedule import SCHEDULE, schedule_lines
@@ -127,14 +127,25 @@ def plan_charts(plan: CapacityPlan) -> dict[str, ChartGroup]:
 
 
 def plan_page(plan: CapacityPlan, charts: Mapping[str, ChartGroup]) -> Page:
-    """The answer, the caveats, each subject with its charts and tables, and what the plan is based on."""
+    """The answer, the caveats, each subject with its sentences, charts and tables, and what the plan is based on.
+
+    Beside the headline, which a page with charts has, the answer does not tell its figures again.
+    """
     notes = {title: [Bullets.of(sentences)] for title, sentences in plan_notes(plan)}
-    first, *others = _answer_items(plan)
-    answer = (Paragraph(first.text, is_strong=True), Bullets((*others, *_caveats_item(notes))))
-    blocks: dict[str, list[Block]] = {"": [_large_figure(plan, notes)] if charts else [], "The answer": [*answer]}
+    whole, capacity = _capacity_sentences(plan)
+    risk = next(iter(RISK.answer(plan)), "")
+    items = (*_caveats_item(notes), *map(Item, capacity), *([Item(risk, RISK.title_of(plan))] if risk else []))
+    answer: list[Block] = [
+        *([] if charts else [Paragraph(whole, is_strong=True)]),
+        Bullets(items),
+        *(next_blocks(_next_step(plan)) if charts else []),
+    ]
+    blocks: dict[str, list[Block]] = {"": [_large_figure(plan, notes), *answer]} if charts else {"The answer": answer}
     for subject in _SUBJECTS:
         if subject is _MEASURED[0]:  # the caveats come between what is decided and how it was measured
             blocks |= {title: [*notes[title]] for title in CAVEATS if title in notes}
+        if told := [sentence for sentence in subject.answer(plan) if sentence != risk]:
+            blocks.setdefault(subject.title_of(plan), []).append(Bullets.of(told))
         for name, plot in subject.plots.items():
             if name in charts:
                 blocks.setdefault(subject.title_of(plan), []).append(Figure(plot.title, plot.caption, charts[name]))
@@ -156,6 +167,8 @@ def _large_figure(plan: CapacityPlan, notes: Collection[str]) -> Headline:
     ]
     if chosen.cost_per_hour is not None:
         facts.append(Fact("a month", money(chosen.cost_per_hour * HOURS_PER_YEAR / 12, chosen)))
+    if day := order_day(plan):
+        facts.append(Fact("order more by", day))
     caveat = next((title.lower() for title in CAVEATS if title in notes), "")
     caption = f"replica{'s' * (counts.replicas != 1)} of {chosen.name} for {format_rate_per_s(plan.inputs.demand_per_s)} within {slo_text(plan.inputs.slo)}"
     return Headline(
@@ -189,11 +202,15 @@ def _counts(plan: CapacityPlan) -> _Counts:
     return _Counts(by_estimate, by_limit, fleet.replicas, fleet.reason)
 
 
-def _answer_items(plan: CapacityPlan) -> Iterator[Item]:
-    """The sentences of the answer; the first of each subject is marked with its title."""
-    yield from map(Item, _capacity_sentences(plan))
-    for subject in _SUBJECTS:
-        yield from (Item(sentence, "" if index else subject.title_of(plan)) for index, sentence in enumerate(subject.answer(plan)))
+def _next_step(plan: CapacityPlan) -> tuple[str, str]:
+    """To measure one replica at the rate that the plan relies on."""
+    chosen = plan.chosen
+    assert chosen.capacity is not None
+    rate = f"{chosen.capacity.low_per_s:.3g}/s"
+    return (
+        f"Next: check on one replica that it keeps the SLO at {rate}, the rate that the plan relies on.",
+        f"perfkit run SCENARIO --set 'load={{open: {{rate: {rate}}}}}'",
+    )
 
 
 def _caveats_item(notes: Collection[str]) -> list[Item]:
@@ -212,11 +229,12 @@ def plan_title(plan: CapacityPlan) -> str:
 def headline(plan: CapacityPlan, *, is_listed: bool = False) -> list[str]:
     """The answer in sentences; `is_listed`: with a line for each way to run the fleet over the day."""
     answers = (schedule_lines(plan) if is_listed and subject is SCHEDULE else subject.answer(plan) for subject in _SUBJECTS)
-    return [*_capacity_sentences(plan), *itertools.chain.from_iterable(answers)]
+    whole, capacity = _capacity_sentences(plan)
+    return [whole, " ".join(capacity), *itertools.chain.from_iterable(answers)]
 
 
-def _capacity_sentences(plan: CapacityPlan) -> tuple[str, str]:
-    """The number of replicas with its cost, and the capacity that it follows from."""
+def _capacity_sentences(plan: CapacityPlan) -> tuple[str, tuple[str, str]]:
+    """The number of replicas with its cost; the capacity of one, and what the number consists of."""
     chosen, inputs = plan.chosen, plan.inputs
     fleet, capacity = chosen.fleet, chosen.capacity
     assert fleet is not None
@@ -233,9 +251,11 @@ def _capacity_sentences(plan: CapacityPlan) -> tuple[str, str]:
     return (
         f"{replicas} of {chosen.name} serve{'s' if fleet.replicas == 1 else ''} {demand} within {slo_text(inputs.slo)}, decided by {fleet.reason}{cost}.",
         (
-            f"One replica serves {middle} (90 % interval {low} to {high}); the plan uses {low}. "
-            f"By the estimate {counts.by_estimate:,} would do; its uncertainty adds {counts.by_limit - counts.by_estimate:,}, the {fleet.reason} {fleet.replicas - counts.by_limit:,}. "
-            f"Each replica receives {each}, which leaves {format_percent(fleet.headroom)} headroom."
+            f"One replica serves {middle} (90 % interval {low} to {high}); the plan uses {low}.",
+            (
+                f"{counts.by_estimate:,} by the estimate + {counts.by_limit - counts.by_estimate:,} for its uncertainty + {fleet.replicas - counts.by_limit:,} for {fleet.reason} "
+                f"= {replicas}. Each receives {each}, which leaves {format_percent(fleet.headroom)} headroom."
+            ),
         ),
     )
 

@@ -92,9 +92,18 @@ def _order(plan: CapacityPlan, exhaustion: Exhaustion) -> Iterator[str]:
         yield f"There is no date for an order: the forecast cannot tell whether the replicas last for {lead_time}."
 
 
+def order_day(plan: CapacityPlan) -> str:
+    """The last day for an order, or `now` if it is over; empty if there is none."""
+    exhaustion = plan.exhaustion
+    if exhaustion is None or exhaustion.order_by_days is None:
+        return ""
+    return _day(plan, exhaustion.order_by_days) if exhaustion.order_by_days > 0 else "now"
+
+
 def _supply(plan: CapacityPlan, exhaustion: Exhaustion) -> str:
     replicas = f"{plan.exhaustion_replicas:,} replica{'' if plan.exhaustion_replicas == 1 else 's'}"
-    return f"{replicas} less headroom ({format_rate_per_s(exhaustion.capacity_per_s)})"
+    which = "as planned" if plan.inputs.replicas_now is None else "that there are now"
+    return f"what the {replicas} {which} serve with headroom ({format_rate_per_s(exhaustion.capacity_per_s)})"
 
 
 def _weeks(days: int) -> str:

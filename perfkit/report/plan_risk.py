@@ -45,7 +45,12 @@ def risk_answer(plan: CapacityPlan) -> Iterator[str]:
         low, high = format_rate_per_s(risk.demand_low_per_s), _rate(plan, risk.demand_high_per_s)
         demand = f"a peak demand of {low} to {high} (90 % interval)"
     split = "as measured" if splitting.shares else _SPLIT[splitting.balancing]
-    others = "; ".join(f"{row.replicas:,}: {probability_text(row.all_up)}" for row in (risk.row(risk.replicas - 1), more) if row)
+    known = probability_text(planned.all_up)
+    others = [
+        f"{row.replicas:,} with {probability_text(row.all_up)}"
+        for row in (risk.row(risk.replicas - 1), more)
+        if row and probability_text(row.all_up) != known
+    ]
     lost = [f"with one replica lost: {probability_text(planned.one_lost)}"]
     if planned.zone_lost is not None:
         lost.append(f"with the largest of {plan.inputs.zones} zones lost: {probability_text(planned.zone_lost)}")
@@ -55,16 +60,19 @@ def risk_answer(plan: CapacityPlan) -> Iterator[str]:
         )
     yield (
         f"At {demand} and with requests split {split}, {_replicas(risk.replicas)} {_verb(risk.replicas, 'keep')} the SLO with a probability of "
-        f"{probability_text(planned.all_up)}; {others}; {'; '.join(lost)}."
+        f"{'; '.join([known, *others, *lost])}."
     )
     fewest = (
-        f"{_replicas(risk.fewest_all_up)} {'is' if risk.fewest_all_up == 1 else 'are'} the fewest that keep it with a probability of {100 * LIKELY:.0f} %"
+        f"{_replicas(risk.fewest_all_up)} {'is' if risk.fewest_all_up == 1 else 'are'} the fewest that keep the SLO with a probability of {100 * LIKELY:.0f} %"
         if risk.fewest_all_up
         else ""
     )
     if fewest and risk.fewest_one_lost:
         fewest += f", {risk.fewest_one_lost:,} with one lost"
     safe = f"{_replicas(risk.replicas)} {_verb(risk.replicas, 'keep')} it with a probability of {100 * SAFE:.0f} % up to {_rate(plan, risk.safe_demand_per_s)}"
+    fleet = plan.chosen.fleet
+    if fewest and fleet is not None and risk.fewest_all_up and risk.replicas > risk.fewest_all_up:
+        fewest += f"; the plan has {risk.replicas - risk.fewest_all_up:,} more, for the rule of {fleet.reason}"
     yield f"{fewest or 'No number of replicas considered keeps it with a probability of 95 %'}; {safe}."
     if risk.largest_share > 1:
         percentile = plan.chosen.slo_percentile.replace("_", ".")

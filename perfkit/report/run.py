@@ -13,11 +13,25 @@ from perfkit.report.breakdown import breakdown_sentences, breakdown_table, contr
 from perfkit.report.chart import ChartGroup
 from perfkit.report.environment import ceilings_sentence, environment_groups, stored_calibration, transport_sentence
 from perfkit.report.first_requests import cold_start_table, idle_table
-from perfkit.report.grouped_warnings import grouped_warnings, warning_bullets, warnings_table
-from perfkit.report.headline import run_headline
+from perfkit.report.grouped_warnings import GroupedWarning, grouped_warnings, warning_bullets, warnings_table
+from perfkit.report.headline import answer_point, run_headline
 from perfkit.report.load_points import sequences_table, streams_table
 from perfkit.report.mix import neighbours_table
-from perfkit.report.page import Block, Bullets, Code, Facts, Figure, Item, Page, Paragraph, Section, sections_of, write_files
+from perfkit.report.page import (
+    Block,
+    Bullets,
+    Code,
+    Facts,
+    Figure,
+    Item,
+    Page,
+    Paragraph,
+    Section,
+    next_blocks,
+    sections_of,
+    write_files,
+)
+from perfkit.report.run_next_steps import run_next_steps
 from perfkit.report.run_tables import failures_table, repetitions_table, summary_table
 from perfkit.report.search import probes_table
 from perfkit.report.server_tables import (
@@ -35,6 +49,7 @@ from perfkit.result.json_file import as_mapping
 from perfkit.result.model import Point, Result
 from perfkit.stats.validity import BUSY_CORE_SHARE
 from perfkit.telemetry.series import Series
+from perfkit.text import to_the_second
 
 _STATUSES = {
     "complete": "",
@@ -56,8 +71,8 @@ _PLOTS = {
     "search": (
         "The search for the capacity",
         (
-            "Each mark is a probe: the share of its requests beyond the limit that decides, against the arrival rate. The capacity is where "
-            "the fitted curve reaches the share that the SLO allows. The hollow mark is the probe that confirms the interval's lower end."
+            "Each mark is a probe: the share of its requests that were slower than the SLO's limit, against the arrival rate. The capacity is "
+            "where the fitted curve reaches the share that the SLO allows. The square is the probe that confirms the interval's lower end."
         ),
     ),
     "load": (
@@ -180,15 +195,19 @@ def run_page(result: Result, charts: Mapping[str, ChartGroup], telemetry: Mappin
         "How the figures are defined": ("", [Facts((("", _DEFINITIONS),))]),
     }  # fmt: skip
     overrides = [f"overrides: {', '.join(result.overrides)}"] if result.overrides else []
-    headline = run_headline(result)
+    headline, warnings = run_headline(result), [one for one in grouped_warnings(points) if not one.is_note]
+    told_first = _told_first(warnings, answer_point(result))
+    # what is told above in full has no row
+    attention = warnings_table([one for one in warnings if one not in warnings[:_MOST_FINDINGS] or not _is_told(one)], are_notes=False)
     opened: dict[str, Sequence[Block]] = {
         "": [
             *([] if headline is None else [headline]),
-            *(Paragraph(text, is_strong=headline is None) for text in answer(result)),
-            *_told_first(points),
+            *(Paragraph(text, is_strong=headline is None) for text in answer(result, is_beside_figures=headline is not None)),
+            *told_first,
+            *next_blocks(*run_next_steps(result, warnings)),
             *([] if main is None else [figures[main]]),
         ],
-        **_opening(result, [attention] if (attention := warnings_table(grouped_warnings(points), are_notes=False)).rows else [], of_gpus),
+        **_opening(result, [attention] if attention.rows else [], of_gpus),
     }
     return Page(
         title=_name(result),
@@ -216,13 +235,19 @@ def run_summary_page(result: Result) -> Page:
     return Page(_name(result), sections_of(blocks), f"With {shared}." if shared else "", banner=status_sentence(result))
 
 
-def _told_first(points: Sequence[Point]) -> list[Block]:
-    """What must be known before the figures: the first sentences of the first warnings, which have a table of their own below."""
-    found = [one for one in grouped_warnings(points) if not one.is_note]
-    items = [Item(first_sentence(one.message), one.load_points, one.code) for one in found[:_MOST_FINDINGS]]
-    if len(found) > _MOST_FINDINGS:
-        items.append(Item(f"{len(found) - _MOST_FINDINGS} more below."))
+def _told_first(warnings: Sequence[GroupedWarning], answered: Point | None) -> list[Block]:
+    """What must be known before the figures: the first sentences of the first warnings, with a word on those of other load points than the answer's."""
+    own = {warning.code for warning in answered.warnings} if answered is not None else {one.code for one in warnings}
+    others = {one.code: "" if one.code in own else " (not the load of the answer)" for one in warnings}
+    items = [Item(first_sentence(one.message), f"{one.load_points}{others[one.code]}", one.code) for one in warnings[:_MOST_FINDINGS]]
+    if len(warnings) > _MOST_FINDINGS:
+        items.append(Item(f"{len(warnings) - _MOST_FINDINGS} more below."))
     return [Bullets(tuple(items))] if items else []
+
+
+def _is_told(warning: GroupedWarning) -> bool:
+    """Whether its first sentence is all that there is to say."""
+    return not warning.remedy and first_sentence(warning.message) == warning.message
 
 
 def _opening(result: Result, attention: Sequence[Block], gpu_figures: Sequence[Block] = ()) -> dict[str, Sequence[Block]]:
@@ -298,7 +323,7 @@ def _name(result: Result) -> str:
 
 def run_subject(result: Result) -> str:
     """What was measured, and when it started."""
-    return ", ".join([*_subject(result), f"started {result.started_at}"])
+    return ", ".join([*_subject(result), f"started {to_the_second(result.started_at)}"])
 
 
 def _subject(result: Result) -> list[str]:

@@ -3,17 +3,19 @@
 import math
 
 from perfkit.report.chart import BLUE, GREEN, MUTED, VERMILLION, Axis, Chart, ChartGroup, Colour, Level, Line, Span, Style
+from perfkit.report.headline import slo_in_words
 from perfkit.report.table import Cell, Column, Kind, Table
 from perfkit.result.model import Point, Result
 from perfkit.result.search import FittedCurve, Search, SearchProbe
+from perfkit.units import format_confidence, format_rate_per_s
 
+_CONFIRMING: dict[str, Style] = {"not valid": "large hollow"}
 _LEAST_BEYOND = 0.5  # requests; a probe with none beyond the limit is drawn there, since the axis is logarithmic
 _CURVE_FROM, _CURVE_TO = 0.72, 1.14  # rate ÷ capacity
-_OUTCOMES: dict[str, tuple[str, Colour]] = {
-    "met": ("SLO met", GREEN), "missed": ("SLO missed", VERMILLION), "overloaded": ("overloaded", ("#8c2d04", "#ffb37a")),
-    "not valid": ("not valid", MUTED),
+_OUTCOMES: dict[str, tuple[str, Colour, Style]] = {
+    "met": ("SLO met", GREEN, "dots"), "missed": ("SLO missed", VERMILLION, "cross"),
+    "overloaded": ("overloaded", ("#8c2d04", "#ffb37a"), "large cross"), "not valid": ("not valid", MUTED, "hollow"),
 }  # fmt: skip
-_MARKS: tuple[tuple[Style, bool], ...] = (("dots", False), ("hollow", True))
 
 
 def probes_table(result: Result) -> Table:
@@ -63,27 +65,33 @@ def search_group(search: Search) -> ChartGroup:
     name = _limit(search)
     probes = [probe for probe in search.probes if name in probe.limits]
     lines = []
-    for outcome, (label, colour) in _OUTCOMES.items():
-        for style, is_confirmation in _MARKS:
+    for outcome, (label, colour, mark) in _OUTCOMES.items():
+        for style, is_confirmation in ((mark, False), (_CONFIRMING.get(outcome, "large"), True)):
             own = [probe for probe in probes if _outcome(probe) == outcome and (probe.stage == "confirm") == is_confirmation]
             pairs: list[tuple[float, float | None]] = [(probe.rate_per_s, _share(probe, name)) for probe in own]
             if pairs:
-                lines.append(Line.of(f"{label}{', confirmation' if is_confirmation else ''}", pairs, colour, style))
+                lines.append(Line.of(f"{label}{', confirming' if is_confirmation else ''}", pairs, colour, style))
     if search.curve is not None and search.capacity_per_s is not None:
         steps = [_CURVE_FROM + (_CURVE_TO - _CURVE_FROM) * step / 63 for step in range(64)]
         curve = [(step * search.capacity_per_s, _fitted_share(search.curve, step * search.capacity_per_s)) for step in steps]
         lines.append(Line.of("fitted curve", curve, BLUE))
-    allowed = [Level(probe.limits[name].allowed_share, "allowed by the SLO") for probe in probes[:1]]
+    shares = [probe.limits[name].allowed_share for probe in probes[:1]]
+    levels = [Level(share, f"allowed by the SLO: {100 * share:.3g} %") for share in shares]
+    if search.capacity_per_s is not None:
+        levels.append(Level(search.capacity_per_s, f"capacity {format_rate_per_s(search.capacity_per_s)}", is_vertical=True, colour=BLUE))
     spans = []
     if search.low_per_s is not None and search.high_per_s is not None:
         spans = [
-            Span(search.low_per_s, search.high_per_s, f"{search.confidence:.0%} interval" if search.curve else "between met and missed")
+            Span(
+                search.low_per_s,
+                search.high_per_s,
+                f"{format_confidence(search.confidence)} interval of the capacity" if search.curve else "between met and missed",
+            )
         ]
-    what = "failed requests" if name == "error_rate" else f"requests above the limit of {name.replace('_', '.')}"
+    limit = slo_in_words({name: search.slo[name]}).partition(" < ")[2]
+    what = "share of requests that failed" if name == "error_rate" else f"share of requests slower than {limit}"
     y = Axis(what, scale="log", ticks=tuple((10.0**power, f"{100 * 10.0**power:g}%") for power in range(-7, 1)), high=1.3)
-    return ChartGroup(
-        (Chart(what, Axis("arrivals per second", "/s", "log"), y, tuple(lines), tuple(spans), tuple(allowed), height_px=320),)
-    )
+    return ChartGroup((Chart(what, Axis("arrivals per second", "/s", "log"), y, tuple(lines), tuple(spans), tuple(levels), height_px=320),))
 
 
 def _limit(search: Search) -> str:

@@ -11,13 +11,14 @@ from perfkit.comparison.sweep_ranking import SweepRanking, rank_sweep
 from perfkit.errors import ResultError, UsageError
 from perfkit.report.chart import ChartGroup
 from perfkit.report.grouped_warnings import GroupedWarning, grouped_by_case, warning_bullets, warnings_table
-from perfkit.report.page import Block, Bullets, Figure, Item, Page, Paragraph, Section, sections_of, write_files
+from perfkit.report.page import Block, Bullets, Figure, Item, Page, Paragraph, Section, next_blocks, sections_of, write_files
 from perfkit.report.sweep_ranking import (
     CAPTION,
     TITLE,
     columns_that_give_way,
     ranking_group,
     ranking_headline,
+    ranking_next_steps,
     ranking_sentences,
     ranking_table,
 )
@@ -109,7 +110,9 @@ def _sections(
     """The page: the best case with the chart, the ranking, and what needs attention; the rest is folded."""
     incomplete = "" if all(case.status == "complete" for case in sweep.cases) else ", ".join(cases_in_words(sweep))
     first: list[Block] = [ranking_headline(ranking, incomplete)] if ranking else []
-    first += [Paragraph(text, is_strong=not ranking) for text in answer]
+    beside = ranking_sentences(ranking, has_figure=False) if ranking else answer
+    first += [Paragraph(text, is_strong=not ranking) for text in beside]
+    first += next_blocks(*ranking_next_steps(ranking)) if ranking else []
     first += [Figure("Throughput against p99", CAPTION, group)] if group else []
     attention, notes = (warnings_table(warnings, are_notes=are_notes, places="cases") for are_notes in (False, True))
     links = tuple(

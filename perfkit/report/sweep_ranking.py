@@ -10,16 +10,22 @@ from perfkit.report.chart import Axis, Chart, ChartGroup, Colour, Level, Line, S
 from perfkit.report.chart_rules import many_colour
 from perfkit.report.page import Fact, Headline, Trust
 from perfkit.report.table import MISSING, Column, Kind, Table, interval_columns
+from perfkit.result.distribution import QUANTILES
 from perfkit.result.sweep import shown_value
-from perfkit.stats.ranking import PERCENTILE_NAMES, judgements_text
+from perfkit.stats.percentiles import minimum_samples
+from perfkit.stats.ranking import PERCENTILE_NAMES, Judgement, judgements_text
 from perfkit.stats.ratio_interval import Estimate
 from perfkit.units import NS_PER_MS, format_confidence, format_signed_change, format_signed_interval
 
 TITLE = "Ranking"
 CAPTION = (
-    "Every load point of the cases, with 95 % intervals. Better is further to the right and further down. The large marker of a case is the load point that it is ranked by; "
-    "a hollow marker violates a constraint, or it cannot be told whether it does."
+    "Every load point of the cases, with 95 % intervals. Better is further to the right and further down. Large: the load point that a case is ranked by. "
+    "Cross: it violates a constraint. Hollow: it is not known whether it does."
 )
+_MARKS: dict[Judgement, tuple[Style, Style]] = {
+    "holds": ("dots", "large"), "cannot be told": ("hollow", "large hollow"), "violated": ("cross", "large cross"),
+}  # fmt: skip
+_STATES: dict[Judgement, str] = {"cannot be told": "not known whether it satisfies the constraints", "violated": "violates a constraint"}
 _MOST_COLOURS, _MOST_SHOWN, _MOST_LISTED = 10, 30, 3
 _FIGURES: dict[str, tuple[str, str, Kind]] = {
     "throughput": ("inferences_per_s", "inferences", "rate_per_s"),
@@ -44,28 +50,58 @@ def has_protocols(ranking: SweepRanking) -> bool:
     return len({one.protocol for one in ranking.rows}) > 1
 
 
-def ranking_sentences(ranking: SweepRanking) -> Iterator[str]:
-    """The best case, and those that the data cannot tell apart from it."""
+def ranking_sentences(ranking: SweepRanking, *, has_figure: bool = True) -> Iterator[str]:
+    """The best case, with its figure or without, and those that the data cannot tell apart from it."""
     first, *others = ranking.rows
     name = functools.partial(case_title, has_protocols=has_protocols(ranking))
-    figure = _text_of(ranking.by, first.figures[ranking.by])
+    figure = f": {_text_of(ranking.by, first.figures[ranking.by])}" if has_figure else ""
     at = f" at {first.load}" if first.load else ""
     most = f"{'the highest' if ranking.by in HIGHER_IS_BETTER else 'the lowest'} {_words(ranking.by)}"
     limits = ", ".join(text for text, _ in first.judgements)
     tied = [one for one in others if one.rank == 1]
     if first.verdict == "holds":
         under = f" of the cases that satisfy {limits}" if limits else ""
-        yield f"{name(first)}{at} has {most}{' or is tied with it' if tied else ''}{under}: {figure}."
+        yield f"{name(first)}{at} has {most}{' or is tied with it' if tied else ''}{under}{figure}."
     elif first.verdict == "cannot be told":
-        unknown = ", ".join(text for text, judgement in first.judgements if judgement == "cannot be told")
-        yield f"No case is known to satisfy {limits}. {name(first)}{at} has {most} of those that may, {figure}; {unknown} cannot be told."
+        unknown = [text for text, judgement in first.judgements if judgement == "cannot be told"]
+        reasons = "; ".join(f"whether it satisfies {text} is not known: {_why_unknown(first, text)}" for text in unknown)
+        yield f"No case is shown to satisfy {limits}. Of those that are not shown to violate it, {name(first)}{at} has {most}{figure}. {reasons[0].upper()}{reasons[1:]}."
     else:
         violated = ", ".join(text for text, judgement in first.judgements if judgement == "violated")
-        yield f"No case satisfies {limits}. {name(first)}{at} has {most}, {figure}, and violates {violated}."
+        yield f"No case satisfies {limits}. {name(first)}{at} has {most}{figure}. It violates {violated}."
     for one in tied[:_MOST_LISTED]:
         yield f"{name(one)} ({_text_of(ranking.by, one.figures[ranking.by])}) is indistinguishable from it. {_remedy(ranking, one)}"
     if more := tied[_MOST_LISTED:]:
         yield f"Also indistinguishable from it: {'; '.join(map(name, more[:_MOST_SHOWN]))}{' and more' if len(more) > _MOST_SHOWN else ''}."
+
+
+def _why_unknown(one: RankedCase, constraint: str) -> str:
+    """Why a constraint can neither be shown to hold nor to be violated, and what would tell."""
+    metric = constraint.partition(" ")[0].replace(".", "_")
+    needed = minimum_samples(QUANTILES[metric]) if metric in QUANTILES else 0
+    if 0 < one.requests < needed:
+        return f"{one.requests:,} requests are too few for an upper end of its interval, which needs {needed:,}; measure about {_rounded_up(needed / one.requests)} times as long"
+    figure = one.figures.get(metric)
+    if figure is None or None in (figure.low, figure.high):
+        return "its interval is open, for want of samples; measure longer"
+    return "its interval contains the limit; measure longer, four times as long for half the width"
+
+
+def _rounded_up(factor: float) -> str:
+    return f"{math.ceil(10 * factor) / 10:g}"
+
+
+def ranking_next_steps(ranking: SweepRanking) -> tuple[tuple[str, str], ...]:
+    """What to do after a sweep: measure what is not known yet, or gate the best case against what runs now."""
+    first, second = ranking.rows[:2]
+    if first.verdict == "violated":
+        return (("Next: sweep other values, or relax the constraint and rank again.", "perfkit report SWEEP --where CONSTRAINT"),)
+    if first.verdict == "cannot be told":
+        return (("Next: measure longer.", "perfkit run SCENARIO --set measure.duration=TIME"),)
+    if second.rank == 1:
+        return (("Next: measure more to tell the best cases apart.", "perfkit run SCENARIO --set measure.repetitions=N"),)
+    text = "Next: before it replaces what runs now, measure both in pairs."
+    return ((text, "perfkit gate SCENARIO --baseline TARGET --candidate TARGET"),)
 
 
 def ranking_headline(ranking: SweepRanking, incomplete: str = "") -> Headline:
@@ -73,8 +109,10 @@ def ranking_headline(ranking: SweepRanking, incomplete: str = "") -> Headline:
     first, second = ranking.rows[:2]
     name = functools.partial(case_title, has_protocols=has_protocols(ranking))
     figure, _, interval = _text_of(ranking.by, first.figures[ranking.by]).partition(" (")
-    facts = []
-    if ranking.lead is not None and second.rank is not None:
+    at = f" at {first.load}" if first.load else ""
+    caption, has_answer = f"{_words(ranking.by)}: {name(first)}{at}", first.verdict == "holds"
+    facts = [] if has_answer else [Fact(f"{caption}, the best guess", figure, interval.rstrip(")"))]
+    if ranking.lead is not None and second.rank is not None and has_answer:
         change = format_signed_change("ratio", ranking.lead.value)
         bounds = format_signed_interval("ratio", (ranking.lead.low, ranking.lead.high))
         facts.append(Fact(f"{_words(ranking.by)} against {name(second)}", change, f"{bounds} ({format_confidence(ranking.confidence)})"))
@@ -84,8 +122,7 @@ def ranking_headline(ranking: SweepRanking, incomplete: str = "") -> Headline:
         if other != ranking.by and other in first.figures
     ]
     word, trust = _trust(ranking, incomplete)
-    at = f" at {first.load}" if first.load else ""
-    return Headline(figure, f"{_words(ranking.by)}: {name(first)}{at}", interval.rstrip(")"), word, trust, tuple(facts))
+    return Headline(*((figure, caption, interval.rstrip(")")) if has_answer else ("", "", "")), word, trust, tuple(facts))
 
 
 def _trust(ranking: SweepRanking, incomplete: str) -> tuple[str, Trust]:
@@ -94,7 +131,7 @@ def _trust(ranking: SweepRanking, incomplete: str) -> tuple[str, Trust]:
     if first.verdict == "violated":
         return "no case satisfies the constraints", "bad"
     if first.verdict != "holds":
-        return "no case is known to satisfy the constraints", "open"
+        return "no case is shown to satisfy the constraints", "open"
     if second.rank is None:
         return "the only case known to satisfy the constraints", "good" if second.verdict == "violated" and not incomplete else "open"
     if second.rank == 1:
@@ -104,7 +141,6 @@ def _trust(ranking: SweepRanking, incomplete: str) -> tuple[str, Trust]:
 
 def _words(figure: str) -> str:
     words = {
-        "throughput": "throughput in inferences",
         "capacity": "capacity",
         "gpu_memory": "memory of a GPU",
         "energy": "energy per inference",
@@ -202,24 +238,19 @@ def ranking_group(ranking: SweepRanking) -> ChartGroup | None:
     several, lines = has_protocols(ranking), []
     for index, row in enumerate(ranking.rows[:_MOST_COLOURS]):
         name = f"{MISSING if row.rank is None else row.rank}: {case_title(row, has_protocols=several)}"
-        styles: dict[str, tuple[Style, list[CasePoint]]] = {
-            f"{name}, best": (
-                "large" if row.verdict == "holds" else "large hollow",
-                [p for p in shown if p.row == index and p.load == row.load],
-            ),
-            name: ("dots", [p for p in shown if p.row == index and p.load != row.load and p.verdict == "holds"]),
-            f"{name}, violates a constraint, or may": (
-                "hollow",
-                [p for p in shown if p.row == index and p.load != row.load and p.verdict != "holds"],
-            ),
-        }
-        lines += [_case_line(label, points, many_colour(index), style) for label, (style, points) in styles.items() if points]
+        own = [point for point in shown if point.row == index]
+        for verdict, (style, large) in _MARKS.items():
+            alike = [point for point in own if point.verdict == verdict]
+            parts = (
+                (large, [point for point in alike if point.load == row.load]),
+                (style, [point for point in alike if point.load != row.load]),
+            )
+            lines += [_case_line(name, points, many_colour(index), mark) for mark, points in parts if points]
     limits = tuple(Level(limit_ns / NS_PER_MS, "limit on p99") for limit_ns in ranking.p99_limits_ns)
     times_ms = [y for line in lines for y in line.ys if y is not None] + [level.value for level in limits]
     y = Axis("p99", "ms", times_scale(times_ms))
-    return ChartGroup(
-        (Chart("p99 against throughput", Axis("inferences per second", "/s"), y, tuple(lines), levels=limits, height_px=380),)
-    )
+    x = Axis("throughput (inferences per second)", "/s")
+    return ChartGroup((Chart("p99 against throughput", x, y, tuple(lines), levels=limits, height_px=320),))
 
 
 def _case_line(label: str, points: Sequence[CasePoint], colour: Colour, style: Style) -> Line:
@@ -229,7 +260,8 @@ def _case_line(label: str, points: Sequence[CasePoint], colour: Colour, style: S
         xs.append(throughput.value)
         ys.append(p99.value / NS_PER_MS)
         intervals.append((*_ends(throughput), *(end / NS_PER_MS for end in _ends(p99))))
-    return Line(label, tuple(xs), tuple(ys), colour, style, tuple((a, b, c, d) for a, b, c, d in intervals))
+    labels = tuple(point.load if point.verdict == "holds" else f"{point.load}, {_STATES[point.verdict]}" for point in points)
+    return Line(label, tuple(xs), tuple(ys), colour, style, tuple((a, b, c, d) for a, b, c, d in intervals), labels=labels)
 
 
 def _ends(estimate: Estimate) -> tuple[float, float]:

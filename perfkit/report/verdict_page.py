@@ -6,14 +6,32 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from perfkit.gate.sentences import DECIDED, describe_others, finding, format_size, metric_title, worst_of
 from perfkit.gate.verdict import MAXIMUM_EFFECT, Comparison, Verdict
-from perfkit.report.chart import BLUE, GREEN, MUTED, RED, VERMILLION, Axis, Chart, ChartGroup, Colour, Level, Line
-from perfkit.report.page import Block, Bullets, Code, Fact, Facts, Figure, Headline, Item, Page, Paragraph, Section, Trust, sections_of
+from perfkit.report.chart import BLUE, GREEN, MUTED, RED, VERMILLION, Axis, Chart, ChartGroup, Colour, Level, Line, Span
+from perfkit.report.page import (
+    NEXT,
+    Block,
+    Bullets,
+    Code,
+    Fact,
+    Facts,
+    Figure,
+    Headline,
+    Item,
+    Page,
+    Paragraph,
+    Section,
+    Trust,
+    next_blocks,
+    sections_of,
+)
 from perfkit.report.table import MISSING
-from perfkit.report.verdict import EXPLAINED_EFFECT, describe_sides, metrics_table, pair_slowdowns
+from perfkit.report.verdict import EXPLAINED_EFFECT, describe_sides, format_figure, metrics_table, pair_slowdowns
+from perfkit.text import to_the_second
 from perfkit.units import format_minutes, format_signed_change, format_signed_interval
 
 _COLOURS: Mapping[str, Colour] = {"regressed": RED, "inconclusive": VERMILLION, "improved": GREEN, "pass": BLUE}
-_INTERVALS = "Each mark is a metric: how much worse the candidate is, with its interval. A pass needs the whole interval to the left of the margin, the ring."
+_INTERVALS = "How much worse the candidate is, with its interval. A pass needs the whole interval to the left of the margin."
+_MOST_OTHERS = 2  # metrics that regressed as well, beside the one of the headline
 _CAPTION = (
     "A dot is one pair: how much worse the candidate was than the baseline measured next to it; below zero it was better. The verdict rests on "
     "the interval over all pairs, not on single dots. A trend over the pairs is a drift of the machine."
@@ -34,21 +52,23 @@ def verdict_page(verdict: Verdict) -> Page:
     if verdict.comparisons:
         note = f"Intervals: {verdict.comparisons[0].confidence:.1%}. The adjusted p accounts for all metrics and looks; up to {verdict.false_alarm_rate:g} it means a regression. {EXPLAINED_EFFECT}."
     control = f"Baseline {verdict.baseline} against itself, {verdict.control_pairs} pairs."
+    is_decided = verdict.kind in DECIDED and bool(verdict.gated)
+    rule = decision_sentence(verdict) if is_decided else ""
     blocks: dict[str, Sequence[Block]] = {
         "": [
             _headline(verdict),
-            Paragraph(f"{finding(verdict)}.", is_strong=True),
-            *(Paragraph(reason) for reason in verdict.reasons),
+            *(Paragraph(text) for text in ((rule,) if is_decided else verdict.reasons)),
             Paragraph(f"{sides[0].upper()}{sides[1:]}."),
-            *_intervals(verdict),
         ],
         "Server log": list(_failure(verdict)),
-        "What to do next": list(_next_steps(verdict)),
+        NEXT: next_blocks(*((step.text, step.command) for step in verdict.next_steps)),
+        **_intervals(verdict),
         "Attention": [Bullets(attention)] if (attention := tuple(_attention(verdict))) else [],
         "Metrics": [metrics_table(verdict.comparisons, note)] if verdict.comparisons else [],
     }
     control_table = dataclasses.replace(metrics_table(verdict.control), title="Metrics of the control")
     folded: dict[str, tuple[str, Sequence[Block]]] = {
+        "How it was decided": ("", [Bullets.of([f"{finding(verdict)}.", *verdict.reasons, *_rules(verdict)])] if is_decided else []),
         "Pairs": (f"{verdict.pairs} pairs" if verdict.pairs else "", list(_figures(verdict))),
         "Control": (
             f"{verdict.control_pairs} pairs of the baseline with itself",
@@ -60,7 +80,7 @@ def verdict_page(verdict: Verdict) -> Page:
     return Page(
         f"Gate: {verdict.scenario}",
         (*sections_of(blocks), *(Section(title, tuple(held), found, is_folded=True) for title, (found, held) in folded.items() if held)),
-        subtitle=f"{verdict.mode} gate, started {verdict.started_at}",
+        subtitle=f"{verdict.mode} gate, started {to_the_second(verdict.started_at)}",
         footer="Made by `perfkit gate`.",
     )
 
@@ -74,23 +94,93 @@ def _headline(verdict: Verdict) -> Headline:
     if one is not None and verdict.kind in DECIDED and one.estimate is not None:
         where = f"{metric_title(one.metric)}, {one.load_point}"
         if one.outcome == "regressed":
-            figure, caption = format_signed_change(one.scale, one.estimate), where
+            change = (
+                f": from {format_figure(one, one.baseline)} to {format_figure(one, one.candidate)}"
+                if one.baseline and one.candidate
+                else ""
+            )
+            figure, caption = format_signed_change(one.scale, one.estimate), f"{where}{change}"
         elif one.ruled_out_slowdown is not None and one.ruled_out_slowdown < MAXIMUM_EFFECT:
             figure, caption = f"≤ {format_size(one, one.ruled_out_slowdown)}", f"the largest slowdown that is not ruled out: {where}"
         if figure:
             interval = format_signed_interval(one.scale, one.interval or (None, None))
-    facts = [Fact("pairs", str(verdict.pairs))] if verdict.pairs else []
+    others = [
+        other for other in verdict.gated if other.outcome == verdict.kind == "regressed" and other is not one and other.estimate is not None
+    ]
+    facts = [
+        Fact(
+            f"{metric_title(other.metric)}, {other.load_point}",
+            format_signed_change(other.scale, other.estimate or 0.0),
+            format_signed_interval(other.scale, other.interval or (None, None)),
+        )
+        for other in others[:_MOST_OTHERS]
+    ]
+    facts += [Fact("pairs", str(verdict.pairs))] if verdict.pairs else []
     if verdict.duration_s is not None:
         facts.append(Fact("from start to verdict", format_minutes(verdict.duration_s)))
     confidence = one.confidence if one is not None else 0.95
     return Headline(figure, caption, interval, verdict.kind, _TRUSTS.get(verdict.kind, "bad"), tuple(facts), confidence)
 
 
-def _intervals(verdict: Verdict) -> Iterator[Block]:
-    """The change of each gated metric with its interval and margin, beside each other."""
+def decision_sentence(verdict: Verdict) -> str:
+    """Why the gate decided so, by the metric of the headline: what its interval shows, beside the noise band and the margin."""
+    one = worst_of(verdict)
+    assert one is not None
+    name, margin = metric_title(one.metric), _limit(one, one.margin)
+    band = f"the {_limit(one, one.noise_band)} that {'are accepted' if one.accepted else 'count as no change'}"
+    at_least, at_most = one.slowdown_interval
+    if verdict.kind == "regressed":
+        shown = (
+            f"by at least {format_size(one, at_least)}, more than {band}"
+            if at_least is not None and at_least > one.noise_band
+            else f"by more than {band}"
+        )
+        place = "beyond" if (one.slowdown or 0.0) > one.margin else "within"
+        return f"Regressed, since {name} is shown to be worse {shown}. The estimate is {place} the margin of {margin}, which a pass must stay below."
+    if verdict.kind == "pass":
+        told = "" if at_most is None else f": {name}, the nearest to it, is worse by at most {format_size(one, at_most)}"
+        return f"Passed, since the whole interval of each metric is below its margin ({margin} for {name}){told}."
+    possible = "any amount" if at_most is None or at_most >= MAXIMUM_EFFECT else format_size(one, at_most)
+    return (
+        f"Undecided: {name} may be worse by {possible}, more than its margin of {margin}, but is not shown to be worse by more than {band}."
+    )
+
+
+def _limit(one: Comparison, size: float) -> str:
+    """A noise band or a margin: `10 %`, or `0.5 points` of a share."""
+    return f"{round(100 * size, 4):g} {'points' if one.scale == 'difference' else '%'}"
+
+
+def _rules(verdict: Verdict) -> Iterator[str]:
+    """What the error rates are, and where the intervals' confidence comes from."""
+    yield (
+        f"A metric has regressed if it is shown to be worse than its noise band; at most {verdict.false_alarm_rate:.2%} of gates without a change say so. "
+        "It passes if its interval ends below the margin."
+    )
+    if verdict.mode == "paired":
+        yield (
+            f"The intervals are {verdict.gated[0].confidence:.1%} intervals, since a gate looks several times: this is the part that the last "
+            "look has in the errors of all looks together."
+        )
+    if verdict.disturbed_pairs:
+        yield f"The {verdict.disturbed_pairs} disturbed pairs count: the intervals are wider for the worse by what may be the load generator's."
+
+
+def _intervals(verdict: Verdict) -> Mapping[str, Sequence[Block]]:
+    """The change of each gated metric with its interval and margin, beside each other, under a title that says what all have in common."""
     gated = [one for one in verdict.gated if one.scale == "ratio" and one.slowdown is not None]
     if not gated:
-        return
+        return {}
+    metrics, load_points = ({getattr(one, name) for one in gated} for name in ("metric", "load_point"))
+    names = {
+        one.title: metric_title(one.metric)
+        if len(load_points) == 1
+        else one.load_point
+        if len(metrics) == 1
+        else f"{metric_title(one.metric)}, {one.load_point}"
+        for one in gated
+    }
+    title = f"Change of {metric_title(gated[0].metric) if len(metrics) == 1 else 'each metric'}{f' at {gated[0].load_point}' if len(load_points) == 1 else ''}"
     middles = [one.slowdown for one in gated if one.slowdown is not None and math.isfinite(one.slowdown)]
     bounds = [end for one in gated for end in (one.margin, *one.slowdown_interval) if end is not None and end < MAXIMUM_EFFECT]
     ends = [100 * end for end in (*middles, *bounds)]
@@ -108,23 +198,28 @@ def _intervals(verdict: Verdict) -> Iterator[Block]:
             lines.append(Line(
                 outcome, tuple(100 * (one.slowdown or 0.0) for one in own), tuple(row), colour, "dots",
                 tuple((max(left, low), min(right, high), at, at) for (left, right), at in zip(reaches, row, strict=True)),
-                labels=tuple(f"{metric_title(one.metric)}, {one.load_point}" for one in own),
+                labels=tuple(names[one.title] for one in own),
             ))  # fmt: skip
-    lines.append(Line("margin", tuple(100 * one.margin for one in gated), tuple(rows.values()), MUTED, "hollow"))
-    ticks = tuple((rows[one.title], f"{metric_title(one.metric)}, {one.load_point}") for one in gated)
-    x = Axis("worse by (%)", "%", "linear", low=low, high=high)
+    margins = sorted({one.margin for one in gated})
+    spans = [Span(0.0, 100 * margins[0], f"within the margin of {_limit(gated[0], margins[0])}")]
+    if len(margins) > 1:
+        spans = []
+        lines.append(Line("margin of the metric", tuple(100 * one.margin for one in gated), tuple(rows.values()), MUTED, "large hollow"))
+    ticks = tuple((rows[one.title], names[one.title]) for one in gated)
+    x = Axis("← better · candidate worse by (%) · worse →", "%", "linear", low=low, high=high)
     y = Axis("", scale="linear", ticks=ticks[::-1], low=0.4, high=len(gated) + 0.6)
     chart = Chart(
-        "change of each metric",
+        title,
         x,
         y,
         tuple(lines),
+        tuple(spans),
         levels=(Level(0.0, "no change", is_vertical=True, colour=MUTED),),
         height_px=70 + 34 * len(gated),
     )
     others = [metric_title(one.metric) for one in verdict.gated if one.scale != "ratio"]
     note = f" The {', '.join(dict.fromkeys(others))} is in the table of metrics." if others else ""
-    yield Figure("", f"{_INTERVALS}{note}", ChartGroup((chart,)))
+    return {"What changed": [Figure("", f"{_INTERVALS}{note}", ChartGroup((chart,)))]}
 
 
 def _failure(verdict: Verdict) -> Iterator[Block]:
@@ -132,13 +227,6 @@ def _failure(verdict: Verdict) -> Iterator[Block]:
         yield Paragraph(verdict.failure.log_title)
         if verdict.failure.last_lines:
             yield Code("\n".join(verdict.failure.last_lines))
-
-
-def _next_steps(verdict: Verdict) -> Iterator[Block]:
-    for step in verdict.next_steps:
-        yield Paragraph(step.text)
-        if step.command:
-            yield Code(step.command, is_command=True)
 
 
 def _attention(verdict: Verdict) -> Iterator[Item]:

@@ -34,24 +34,30 @@ def test_changes_are_ratios_to_the_first_with_intervals_from_both():
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({}, "[2] b: no figure shows a change from [1]."),
+        ({}, "[2] b: no figure shows a change from [1] a."),
         (
             {"p50_ms": 2.2, "throughput_per_s": 450.0},
-            "[2] b is 10.0 % slower in p50 (6.9 to 13.2 %); has 10.0 % less throughput (9.9 to 10.1 %); the rest shows no change.",
+            "Against [1] a, [2] b is 10.0 % slower in p50 (6.9 to 13.2 %); has 10.0 % less throughput (9.9 to 10.1 %); 4 other figures show no change.",
         ),
-        ({"p50_ms": 1.8}, "[2] b is 10.0 % faster in p50 (7.4 to 12.6 %); the rest shows no change."),
+        ({"p50_ms": 1.8}, "Against [1] a, [2] b is 10.0 % faster in p50 (7.4 to 12.6 %); 5 other figures show no change."),
         (
             {"requests": {**point()["requests"], "ok": 4950, "rejected": 50}, "error_rate": 0.01},
-            "[2] b has a higher error rate by 1.000 points (0.850 to 1.173 points); the rest shows no change.",
+            "Against [1] a, [2] b has a higher error rate by 1.000 points (0.850 to 1.173 points); 5 other figures show no change.",
         ),
     ],
 )
 def test_the_answer_comes_first_and_names_what_changed_with_its_interval(changes, sentence):
     compared = compare_results([("a", result()), ("b", result(**changes))])
     assert comparison_answer(compared) == [sentence]
-    for form in (comparison_text, comparison_html):
+    (beside_figures,) = comparison_answer(compared, is_beside_figures=True)
+    for form, told in ((comparison_text, sentence), (comparison_html, beside_figures)):
         shown = " ".join(form(compared).split())
-        assert shown.index(sentence) < shown.index("No recorded settings differ.")
+        assert shown.index(told) < shown.index("No recorded settings differ.")
+
+
+def test_beside_the_headline_the_size_of_the_largest_change_is_not_repeated():
+    compared = compare_results([("a", result()), ("b", result(p50_ms=1.8))])
+    assert comparison_answer(compared, is_beside_figures=True) == ["Against [1] a, [2] b is faster in p50; 5 other figures show no change."]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +95,9 @@ def test_the_answer_names_the_largest_change_of_each_metric_and_counts_the_other
 
     compared = compare_results([("a", side([2.0, 2.0, 2.0])), ("b", side([2.0, 2.2, 3.0]))])
     (sentence,) = comparison_answer(compared)
-    assert sentence.startswith("[2] b is 50.0 % slower in p50 (45.8 to 54.4 %) at http, concurrency 16 and changes at 1 more load point")
+    assert sentence.startswith(
+        "Against [1] a, [2] b is 50.0 % slower in p50 (45.8 to 54.4 %) at http, concurrency 16, and changed at 2 of 3 load points"
+    )
 
 
 def with_cpu_time(*repetitions_us):
@@ -109,7 +117,9 @@ def test_the_servers_cpu_time_is_a_row_where_it_is_known():
     assert row.changes[1].value == pytest.approx(1.5)
     assert 1.4 < row.changes[1].low < 1.5 < row.changes[1].high < 1.6
     (answer,) = comparison_answer(compared)
-    assert re.fullmatch(r"\[2\] b has 50\.0 % more CPU time \(4\d\.\d to 5\d\.\d %\); the rest shows no change\.", answer)
+    assert re.fullmatch(
+        r"Against \[1\] a, \[2\] b has 50\.0 % more CPU time \(4\d\.\d to 5\d\.\d %\); 6 other figures show no change\.", answer
+    )
     assert "CPU time" not in rows(compare_results([("a", result()), ("b", result())]))
 
 
@@ -119,7 +129,7 @@ def test_a_cpu_time_of_too_few_repetitions_has_no_interval_and_shows_no_change()
     assert (row.values[0].low, row.values[0].high) == (None, None)
     assert (row.changes[1].value, row.changes[1].low, row.changes[1].high) == (pytest.approx(1.5), None, None)
     assert comparison_answer(compared) == [
-        "[2] b: no figure shows a change from [1]; 1 of 7 figures have no interval, so whether they changed cannot be told."
+        "[2] b: no figure shows a change from [1] a; 1 of 7 figures have no interval, so whether they changed cannot be told."
     ]
 
 
@@ -135,13 +145,13 @@ def test_an_unknown_interval_is_said_and_the_chart_has_a_mark_without_one():
     sides = [one.model_copy(update={"points": one.points[:1]}) for one in sides]
     compared = compare_results([("a", sides[0]), ("b", sides[1])])
     assert comparison_answer(compared) == [
-        "[2] b: no figure shows a change from [1]; 1 of 6 figures have no interval, so whether they changed cannot be told."
+        "[2] b: no figure shows a change from [1] a; 1 of 6 figures have no interval, so whether they changed cannot be told."
     ]
     page = comparison_html(compared)
     crosses = {}
     for panel in page.split('<p class="chart-title">')[1:]:
         title, _, drawn = panel.partition("</p>")
-        crosses[title] = drawn.count('stroke-opacity="0.6"')
+        crosses[title] = drawn.count('stroke-opacity="0.8"')
     assert crosses["throughput"] == 0
     assert crosses["p50"] == 1
 

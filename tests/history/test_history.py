@@ -12,7 +12,8 @@ from perfkit.errors import ResultError
 from perfkit.history.file import Choice, open_history
 from perfkit.history.series import Figure, HistoryEntry, Series, record_of_result
 from perfkit.history.trend import Trend, find_steps
-from perfkit.report.history import render_steps, render_trends, render_trends_html, trends_group
+from perfkit.report.chart_panel import legend_keys
+from perfkit.report.history import environment_table, render_steps, render_trends, render_trends_html, steps_table, trends_group
 from perfkit.result.model import Result
 from tests.stored_results import changed, document, point, result
 
@@ -189,7 +190,39 @@ def test_all_time_series_of_several_scenarios_are_shown(path, capsys):
         points = [point(load={"kind": "closed", "concurrency": number}) for number in range(1, 41)]
         history.add([stored(points=points)])
     assert main(["history", "steps", "--file", str(path)]) == 0
-    assert capsys.readouterr().out.startswith("200 of 200 time series have no step.")
+    assert capsys.readouterr().out.startswith("0 of 200 time series have a step.")
+
+
+def trend_with_a_step(commits, fingerprints=({},) * 20):
+    values = [1.0 + index / 1000 + (index >= 10) for index in range(20)]
+    entries = tuple(
+        HistoryEntry(f"2026-01-{index + 1:02}T00:00:00.000+00:00", commits[index >= 10], "", fingerprints[index], "") for index in range(20)
+    )
+    return Trend(Series("smoke"), "http, concurrency 4", "p50", "ns", entries, tuple(values))
+
+
+def test_the_page_has_the_steps_as_a_table_and_names_the_changes_that_dotted_lines_mark():
+    trend = trend_with_a_step(("a" * 40, "b" * 40), [{"kernel": str(index // 6)} for index in range(20)])
+    found = [(trend, find_steps(trend))]
+    (row,) = steps_table(found).texts
+    assert [row[0], row[1], row[4], row[5], row[6]] == ["2026-01-11 00:00:00 UTC", "p50, http, concurrency 4", "worse", "b" * 10, "a" * 10]
+    changes = environment_table(found).texts
+    assert [row[0] for row in changes] == [f"2026-01-{day} 00:00:00 UTC" for day in ("19", "13", "07")]
+    assert all("kernel" in row[2] for row in changes)
+    (chart,) = trends_group(found).charts
+    assert [key.name for key in legend_keys(chart)] == ["result", "level", "step", "environment changed"]
+    assert f"--good {'a' * 10} --bad {'b' * 10}" in render_trends_html(found)
+
+
+@pytest.mark.parametrize(
+    ("commits", "advice"),
+    [(("", ""), "--good REV --bad REV"), (("a" * 40, "a" * 40), "The commit is the same before and after the step".lower())],
+)
+def test_a_step_without_two_commits_has_other_advice(commits, advice):
+    trend = trend_with_a_step(commits)
+    page = render_trends_html([(trend, find_steps(trend))]).replace("The commit", "the commit")
+    assert advice in page
+    assert "unknown" not in render_steps([(trend, find_steps(trend))]).replace("unknown branch, unknown machine", "")
 
 
 def test_a_history_too_short_for_steps_says_so():
@@ -199,8 +232,8 @@ def test_a_history_too_short_for_steps_says_so():
         trend = Trend(Series("smoke"), "http, concurrency 4", "p50", "ns", entries, tuple(values))
         return render_steps([(trend, find_steps(trend))])
 
-    assert said(5).startswith("1 of 1 time series have no step. 1 have fewer than 6 results")
-    assert said(12).splitlines()[-2] == "0 of 1 time series have no step."
+    assert said(5).startswith("0 of 1 time series have a step. 1 have fewer than 6 results")
+    assert said(12).splitlines()[-2] == "1 of 1 time series has a step."
 
 
 def test_files_of_something_else_are_refused_and_unchanged(tmp_path, path):

@@ -47,6 +47,7 @@ class Synthetic:
     status: Status = "complete"
     status_reason: str = ""
     warnings: tuple[MeasurementWarning, ...] = ()
+    has_intervals: bool = False  # of the percentiles, which a run computes from the parts of its windows
 
     def __post_init__(self):
         self.values = {}  # service times by point of the summary, all repetitions
@@ -107,7 +108,7 @@ class Synthetic:
             cpu_share=0.95 if concurrency in self.overloaded else self.cpu_share,
             outcomes={Outcome.OK: ok, Outcome.REJECTED: self.failed}, times={"service_time": whole, "failure_time": EMPTY},
             failures={FailureKind(Outcome.REJECTED, "503", "the queue is full <b>"): self.failed} if self.failed else {},
-            ended=round(concurrency * self.seconds * NS_PER_S / whole.mean_and_stddev_ns()[0]) if ok else 0, finished=sum(finished.values()),
+            ended=round(concurrency * self.seconds * NS_PER_S / whole.mean_and_stddev_ns()[0]) if ok else 0, finished=sum(finished.values()), batches=parts if self.has_intervals else (),
             finished_per_s=tuple(finished.get(second, 0) for second in range(self.seconds)), warnings=self.warnings,
             failed_per_s=tuple(
                 self.failed // self.seconds if self.failed_in_s is None else self.failed * (second == self.failed_in_s) for second in range(self.seconds)

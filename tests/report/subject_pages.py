@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import hashlib
 import math
 import pathlib
 import random
@@ -30,6 +31,7 @@ from perfkit.report.timeline import read_timeline
 from perfkit.report.verdict_page import render_verdict_html
 from perfkit.result.search import FittedCurve, LimitCount, Search, SearchProbe
 from perfkit.result.sweep import SweepFolder, SweepRank
+from perfkit.search.capacity_search import explain_search
 from tests.queue_results import Writer, write_mm1_results
 from tests.report.conftest import Synthetic
 
@@ -47,9 +49,15 @@ def write_page(subject: str, folder: pathlib.Path) -> pathlib.Path:
 
 
 def search_page(folder: pathlib.Path) -> str:
-    """A search of four probes, one of them not valid."""
+    """A search of five probes, one of them not valid; the last one confirms the lower end of the interval."""
     probes = []
-    for rate_per_s, beyond, stage in ((10, 0, "bracket"), (20, 25, "refine"), (40, 900, "refine"), (15, 9, "confirm")):
+    for rate_per_s, beyond, stage in (
+        (10, 1, "bracket"),
+        (20, 21, "refine"),
+        (40, 900, "bracket"),
+        (21, 25, "refine"),
+        (17.3, 6, "confirm"),
+    ):
         limits = {"p99": LimitCount(beyond=beyond, count=1000, allowed_share=0.01, dispersion=1.0)}
         said = {"rate_per_s": rate_per_s, "stage": stage, "limits": limits, "overloaded": beyond > 100, "valid": beyond != 25}
         probes.append(SearchProbe.model_validate({**said, "met": beyond <= 10, "took_s": 1.0}))
@@ -57,10 +65,11 @@ def search_page(folder: pathlib.Path) -> str:
         limit="p99", centre_per_s=20.0, floor=0.001, intercept=math.log(0.02), slope=9.0, points=3, effective_beyond=30.0, dispersion=2.0
     )
     search = Search(
-        slo={"p99": "50ms"}, capacity_per_s=18.0, low_per_s=17.0, high_per_s=19.0, confidence=0.9, precision=0.05,
-        stopped_because="precision", reason="The capacity is 18.0/s.", curve=curve, probes=tuple(probes),
+        slo={"p99": "50ms"}, capacity_per_s=18.2, low_per_s=17.3, high_per_s=19.1, confidence=0.9, precision=0.05,
+        stopped_because="precision", reason="", confirmation="passed", curve=curve, probes=tuple(probes),
     )  # fmt: skip
-    maker = Synthetic(folder / "search", protocols=("http",), repetitions=1)
+    search = search.model_copy(update={"reason": explain_search(search)})
+    maker = Synthetic(folder / "search", protocols=("http",), concurrencies=(1, 2, 4, 8, 16), repetitions=1)
     result = maker.write().model_copy(update={"search": search})
     charts = run_charts(result, read_timeline(maker.folder, result))
     return render_html(run_page(result, charts))
@@ -72,15 +81,21 @@ def gate_page() -> str:
     known = {
         "metric": "p99", "load_point": "grpc, concurrency 16", "unit": "ns", "better": "lower", "baseline": 2e6, "candidate": 2.246e6,
         "estimate": 1.123, "interval": (1.079, 1.168), "confidence": 0.9667, "pairs": 15, "adjusted_p": 0.0004, "noise_band": 0.01, "margin": 0.1,
-        "minimum_detectable_effect": 0.06, "verdict": "regressed", "reason": "p99 is 12 % slower.",
+        "minimum_detectable_effect": 0.06, "verdict": "regressed", "reason": "p99, grpc, concurrency 16: +12.3 % [+7.9, +16.8], worse by more than the noise band of 1 % (adjusted p 0.0004).",
         "baseline_values": tuple(2e6 * noise.uniform(0.97, 1.03) for _ in range(15)),
         "candidate_values": tuple(2.246e6 * noise.uniform(0.97, 1.03) for _ in range(15)),
     }  # fmt: skip
-    comparisons = (Comparison.model_validate(known), Comparison.model_validate({**known, "metric": "p50"}))
+    passed = {
+        "metric": "p50", "baseline": 1e6, "candidate": 1.004e6, "estimate": 1.004, "interval": (0.996, 1.013), "adjusted_p": 0.6, "verdict": "pass",
+        "reason": "p50, grpc, concurrency 16: +0.4 % [-0.4, +1.3], within the margin of 10 %.",
+        "baseline_values": tuple(1e6 * noise.uniform(0.99, 1.01) for _ in range(15)), "candidate_values": tuple(1.004e6 * noise.uniform(0.99, 1.01) for _ in range(15)),
+    }  # fmt: skip
+    comparisons = (Comparison.model_validate(known), Comparison.model_validate({**known, **passed}))
+    control = Comparison.model_validate({**known, **passed, "metric": "p99"})
     verdict = {
-        "kind": "regressed", "reasons": ("p99 is 12 % slower, surely.",), "notes": ("Restarted for every run.",), "mode": "paired", "scenario": "smoke",
+        "kind": "regressed", "reasons": ("After 15 pairs the candidate is worse by more than the noise band in 1 of 2 metrics.", known["reason"]), "notes": ("Restarted for every run.",), "mode": "paired", "scenario": "smoke",
         "baseline": "cmd:server-a", "candidate": "cmd:server-b", "false_alarm_rate": 0.01, "pairs": 15,
-        "comparisons": comparisons, "control": comparisons, "control_pairs": 15, "started_at": "2026-01-02T03:04:05.678+00:00",
+        "comparisons": comparisons, "control": (control,), "control_pairs": 15, "started_at": "2026-01-02T03:04:05.678+00:00",
         "environment": {"cpu": "A machine", "baseline": {"runs": 2}}, "looks": (12, 16, 20), "disturbed_pairs": 3, "duration_s": 421.0,
         "generator": {"cpu_share": 0.12, "machine_cpu_share": 0.97, "others": {"cpus": 0.6, "busiest": [{"name": "cc1plus", "pid": 77, "cpus": 0.55}]}},
         "timing": {
@@ -88,6 +103,9 @@ def gate_page() -> str:
             "noise": [{"metric": "p99", "load_point": "grpc, concurrency 16", "between": 0.021, "within_one_second": 0.018}],
         },
         "next_steps": [{
+            "text": "To find the revision that made it slower, bisect with your own build and server.",
+            "command": "perfkit bisect smoke --good REV --bad REV --build make --serve './server --port {port}'",
+        }, {
             "text": "If the change is known and worth it, accept it until a date, in a file that is reviewed like code.",
             "command": "perfkit gate accept reports/smoke-gate-20260102T030405Z --reason 'why' --expires YYYY-MM-DD",
         }],
@@ -97,7 +115,10 @@ def gate_page() -> str:
 
 def compare_page(folder: pathlib.Path) -> str:
     """Three results, the last a tenth slower."""
-    makers = [Synthetic(folder / f"side-{ms}", concurrencies=(1, 4), repetitions=3, service_ms=ms) for ms in (40.0, 40.5, 44.0)]
+    makers = [
+        Synthetic(folder / f"side-{ms}", concurrencies=(1, 4), repetitions=3, seconds=15, service_ms=ms, has_intervals=True)
+        for ms in (40.0, 40.5, 44.0)
+    ]
     return comparison_html(compare_results([(maker.folder.name, maker.write()) for maker in makers]))
 
 
@@ -105,7 +126,13 @@ def history_page() -> str:
     """Sixty results with one step."""
     noise = random.Random(5)
     entries = tuple(
-        HistoryEntry(f"2026-0{1 + n // 28}-{1 + n % 28:02}T00:00:00.000+00:00", f"{n:040d}", "host-a", {"kernel": str(n // 20)}, "r")
+        HistoryEntry(
+            f"2026-0{1 + n // 28}-{1 + n % 28:02}T00:00:00.000+00:00",
+            hashlib.sha1(bytes([n]), usedforsecurity=False).hexdigest(),
+            "host-a",
+            {"kernel": str(n // 20)},
+            "r",
+        )
         for n in range(60)
     )
     values = [noise.uniform(0.97, 1.03) * (1.2 if n >= 35 else 1.0) for n in range(60)]
@@ -136,7 +163,15 @@ def sweep_page(folder: pathlib.Path) -> pathlib.Path:
     sweep = SweepFolder(folder / "sweep", "threads", values, SweepRank(where=("p99<150ms",)))
     for index, (case, service_ms) in enumerate(zip(sweep.document.cases, (50.0, 40.0, 45.0), strict=True)):
         hits = (MeasurementWarning("cache_hits", f"The server's response cache answered {40 * index} of 500 requests."),) * (index > 0)
-        maker = Synthetic(sweep.folder / case.folder, protocols=("http",), concurrencies=(1, 2, 8), service_ms=service_ms, warnings=hits)
+        maker = Synthetic(
+            sweep.folder / case.folder,
+            protocols=("http",),
+            concurrencies=(1, 2, 8),
+            seconds=15,
+            has_intervals=True,
+            service_ms=service_ms,
+            warnings=hits,
+        )
         maker.write()
         sweep.record(index, "complete")
     write_sweep_report(sweep.folder)

@@ -60,19 +60,19 @@ def made(loads, throughputs, *, valid=None, verdicts=None, warnings=None, protoc
         (closed(200.0, 500.0, 812.0, 800.0), ["Best 812/s at concurrency 4: p50 2.00 ms, p99 6.00 ms; beyond it requests only wait."]),
         (
             closed(200.0, 800.0, 812.0, 805.0),
-            ["Concurrency 2 is enough: 800/s, p50 2.00 ms, p99 6.00 ms; concurrency 4 adds 1.5 % (812/s)."],
+            ["Concurrency 2 is enough for the most throughput: 800/s, p50 2.00 ms, p99 6.00 ms; concurrency 4 gives 812/s, 1.5 % more."],
         ),
         (
             closed(31.9, 32.1, 31.8, p50s_ms=[31.0, 93.0, 180.0]),
-            ["Concurrency 1 is enough: 31.9/s, p50 31.0 ms, p99 6.00 ms; concurrency 2 adds 0.6 % (32.1/s), and its p50 is 3.0 times as long."],
+            ["Concurrency 1 is enough for the most throughput: 31.9/s, p50 31.0 ms, p99 6.00 ms; concurrency 2 gives 32.1/s, 0.6 % more, and its p50 is 3.0 times as long."],
         ),
         (
             closed(200.0, 800.0, 812.0, 600.0),
-            ["Concurrency 2 is enough: 800/s, p50 2.00 ms, p99 6.00 ms; concurrency 4 adds 1.5 % (812/s); at concurrency 8 throughput falls to 600/s."],
+            ["Concurrency 2 is enough for the most throughput: 800/s, p50 2.00 ms, p99 6.00 ms; concurrency 4 gives 812/s, 1.5 % more; at concurrency 8 throughput falls to 600/s."],
         ),
         (
             closed(800.0, 802.0, error=0.02),
-            ["Concurrency 1 is enough: 800/s, p50 2.00 ms, p99 6.00 ms; concurrency 2 adds at most 3.1 % (802/s)."],
+            ["Concurrency 1 is enough for the most throughput: 800/s, p50 2.00 ms, p99 6.00 ms; concurrency 2 gives 802/s, at most 3.1 % more."],
         ),
         (
             closed(200.0, 800.0, 812.0, 805.0, error=0.1),
@@ -211,3 +211,20 @@ def test_an_idle_gpu_is_told_with_the_load_points_and_left_out_of_none():
     assert len(answer(closed(96.0, 2.33, valid=[True, False], warnings=[(), (GPU_IDLE, LATE)]))) == 2, (
         "an invalid point has its own sentence"
     )
+
+
+@pytest.mark.parametrize(
+    ("result", "sentence"),
+    [
+        (closed(200.0, 800.0, 812.0, 805.0), "Concurrency 2 is enough for the most throughput; concurrency 4 gives 812/s, 1.5 % more."),
+        (closed(200.0, 500.0, 812.0, 800.0), "Concurrency 4 gives the most throughput; beyond it requests only wait."),
+        (closed(200.0, 812.0, verdicts=["satisfied", "violated"]), "Meets the SLO up to concurrency 1; misses it at concurrency 2."),
+        (
+            open_([100, 400], [100.0, 390.0], warnings=[(), (OVERLOADED,)]),
+            "Keeps up with 100/s; overloaded at 400/s, where it answers 390/s.",
+        ),
+    ],
+)
+def test_beside_the_headline_the_answer_does_not_repeat_its_figures(result, sentence):
+    assert answer(result, is_beside_figures=True) == (sentence,)
+    assert answer(closed(812.0), is_beside_figures=True) == (), "of a single load point the headline says all"

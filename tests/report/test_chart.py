@@ -1,5 +1,6 @@
 """The ends of a chart's axes, and the SVG of a chart: where values, intervals and labels lie in it."""
 
+import itertools
 import math
 import re
 import xml.etree.ElementTree as ET
@@ -7,7 +8,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from perfkit.report.chart import BLUE, GREEN, PURPLE, RED, VERMILLION, Axis, Chart, ChartGroup, Heat, HeatColumn, Level, Line, Span
-from perfkit.report.chart_panel import HeatCell, heat_cells
+from perfkit.report.chart_panel import Box, HeatCell, Panel, heat_cells
 from perfkit.report.chart_svg import dark_colours, page_panels, render_group
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -35,10 +36,10 @@ def panels(svg):
 
 
 def frame(svg):
-    """The left, top, right and bottom of each panel's axes; the pictures of the values reach 4 beyond them."""
+    """The left, top, right and bottom of each panel's axes; the pictures of the values reach 6 beyond them."""
     for panel in panels(svg):
         x, y, width, height = (float(panel.get(name)) for name in ("x", "y", "width", "height"))
-        yield x + 4, y + 4, x + width - 4, y + height - 4
+        yield x + 6, y + 6, x + width - 6, y + height - 6
 
 
 @pytest.mark.parametrize("scale", ["from zero", "log", "linear"])
@@ -48,7 +49,7 @@ def test_intervals_are_within_the_axes(scale):
     assert one.ends_of_y() == (8.0, 30.0)
     svg = drawn(one)
     ((left, top, right, bottom),) = frame(svg)
-    (crosses,) = paths(svg, BLUE[0], stroke_opacity="0.6")
+    (crosses,) = paths(svg, BLUE[0], stroke_opacity="0.8")
     assert len(crosses) == 8
     assert all(0 <= x <= right - left and 0 <= y <= bottom - top for x, y in crosses)
 
@@ -203,3 +204,35 @@ def test_a_label_longer_than_its_axis_is_the_unit_alone():
         svg = drawn(Chart("t", Axis("s"), Axis("the generator's loop, late", "ms"), (line,), height_px=height_px))
         (found,) = [one.text for one in svg.iter(f"{SVG}text") if "rotate" in one.get("transform", "")]
         assert found == label
+
+
+def x_texts(axis, width=880.0):
+    line = Line("p99", tuple(float(n) for n in range(9)), (1.0,) * 9, style="dots")
+    panel = Panel(Chart("t", axis, Axis("ms"), (line,)), width, 1)
+    drawn = panel.drawn(Box(panel.left, 0.0, width, 100.0), has_ticks=True, has_label=True)
+    group = next(ET.fromstring(one) for one in drawn if 'class="ticks"' in one)  # noqa: S314 - drawn here
+    return panel.rows(width), [(one.text, float(one.get("x", "")), float(one.get("y", ""))) for one in group]
+
+
+def test_names_of_the_x_axis_stand_in_rows_so_that_each_is_shown():
+    ticks = tuple((float(n), f"http, concurrency {n}") for n in range(9))
+    rows, texts = x_texts(Axis("load point", scale="linear", low=-0.6, high=8.6, ticks=ticks))
+    assert (rows, [text for text, _, _ in texts]) == (2, [name for _, name in ticks])
+    assert len({y for _, _, y in texts}) == 2
+    rows, texts = x_texts(Axis("load point", scale="linear", low=-0.6, high=8.6, ticks=ticks), width=200.0)
+    assert [text for text, _, _ in texts] == [name for _, name in ticks][:: len(ticks) // len(texts) + 1]
+
+
+def test_numbers_of_a_narrow_x_axis_are_thinned_evenly():
+    _, texts = x_texts(Axis("worse by (%)", scale="linear", low=-2.0, high=18.0), width=100.0)
+    values = [float(text) for text, _, _ in texts]
+    assert len(values) > 2
+    assert 0.0 in values
+    assert len({after - before for before, after in itertools.pairwise(values)}) == 1
+
+
+def test_a_cross_is_upright_lines_that_a_page_cannot_stretch():
+    svg = drawn(Chart("t", Axis("s"), Axis("ms"), (Line("p99", (1.0, 2.0), (10.0, 20.0), style="cross"),)))
+    bars = [one.get("d") for one in panels(svg)[0].iter(f"{SVG}path") if one.get("stroke") == BLUE[0]]
+    assert len(bars) == 2
+    assert all(re.fullmatch(r"(M[-\d.]+ [-\d.]+v[\d.]+){2}", one) for one in bars)

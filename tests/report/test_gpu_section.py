@@ -130,7 +130,7 @@ def test_an_idle_gpu_is_told_before_the_figures_and_in_the_terminal_s_states(ser
     result = result.model_copy(update={"summary": points})
     page = page_of(result, timeline)
     (item,) = next(block for block in page.sections[0].blocks if isinstance(block, Bullets)).items
-    assert (item.subject, item.text, item.code) == ("http, concurrency 1", warning.message, "gpu_idle")
+    assert (item.subject, item.text, item.code) == ("http, concurrency 1 (not the load of the answer)", warning.message, "gpu_idle")
     assert [row[-1] for row in terminal_table(points).texts] == ["GPU idle", "ok"]
     assert "The GPU was idle while requests waited" in render_html(page)
 

@@ -1,5 +1,7 @@
 """The large figure at the top of a page, and how far it can be trusted."""
 
+import dataclasses
+
 import pytest
 
 from perfkit.comparison.result_comparison import ComparedResult, MetricRow, ResultComparison
@@ -11,8 +13,8 @@ from perfkit.report.answer import answer_loads
 from perfkit.report.comparison import comparison_headline
 from perfkit.report.headline import run_headline
 from perfkit.report.history import trends_headline
-from perfkit.report.page import Fact
-from perfkit.report.verdict_page import verdict_page
+from perfkit.report.page import Fact, Paragraph
+from perfkit.report.verdict_page import decision_sentence, verdict_page
 from perfkit.result.search import Search
 from perfkit.stats.ratio_interval import Estimate
 from tests import stored_results
@@ -64,7 +66,9 @@ def test_of_several_protocols_the_faster_one_is_large_and_the_others_stand_besid
 @pytest.mark.parametrize(
     ("result", "word", "trust"),
     [
-        (closed(812.0, warnings=[(BUSY,)]), "valid", "good"),
+        (closed(812.0), "valid", "good"),
+        (closed(812.0, warnings=[(BUSY,)]), "valid, on a busy machine", "good"),
+        (closed(812.0, verdicts=[MET], warnings=[(BUSY,)]), "SLO met, on a busy machine", "good"),
         (closed(812.0, verdicts=[MET]), "SLO met", "good"),
         (closed(812.0, verdicts=[MISSED]), "SLO missed", "bad"),
         (closed(812.0, verdicts=[UNCLEAR]), "SLO unclear", "open"),
@@ -144,7 +148,7 @@ def test_without_a_valid_load_point_there_is_no_large_figure():
 @pytest.mark.parametrize(
     ("kind", "comparisons", "figure", "caption", "trust"),
     [
-        ("regressed", [comparison(), comparison("p50", "pass")], "+12.3 %", "p99, grpc, concurrency 16", "bad"),
+        ("regressed", [comparison(), comparison("p50", "pass")], "+12.3 %", "p99, grpc, concurrency 16: from 2.00 ms to 2.25 ms", "bad"),
         ("pass", [comparison("p50", "pass", interval=(0.99, 1.02)), comparison("p99", "pass", interval=(0.9, 1.041))], "≤ 4.1 %",
          "the largest slowdown that is not ruled out: p99, grpc, concurrency 16", "good"),
         ("pass", [comparison("throughput", "pass", better="higher", estimate=1.0, interval=(0.8, 1.1))], "≤ 25.0 %",
@@ -196,13 +200,13 @@ MORE = row("throughput", 1.2, 1.3, 1.4, better="higher", unit="per_s")
 @pytest.mark.parametrize(
     ("comparison_of_results", "word", "trust", "figure", "interval", "caption"),
     [
-        (compared(SLOWER, SAME), "worse", "bad", "+10.0 %", "+5.0 to +15.0", "p99, http, concurrency 4: [2] r2 against [1]"),
-        (compared(FASTER, MORE), "better", "good", "+30.0 %", "+20.0 to +40.0", "throughput, http, concurrency 4: [2] r2 against [1]"),
-        (compared(SLOWER, FASTER), "better and worse", "open", "-20.0 %", "-30.0 to -10.0", "p50, http, concurrency 4: [2] r2 against [1]"),
+        (compared(SLOWER, SAME), "worse", "bad", "+10.0 %", "+5.0 to +15.0", "p99, http, concurrency 4: [2] r2 against [1] r1"),
+        (compared(FASTER, MORE), "better", "good", "+30.0 %", "+20.0 to +40.0", "throughput, http, concurrency 4: [2] r2 against [1] r1"),
+        (compared(SLOWER, FASTER), "better and worse", "open", "-20.0 %", "-30.0 to -10.0", "p50, http, concurrency 4: [2] r2 against [1] r1"),
         (compared(SAME), "no change is shown", "open", "", "", ""),
         (compared(SLOWER, status="invalid"), "[2] not valid", "bad", "", "", ""),
-        (compared(row("error rate", 0.01, 0.02, 0.03, unit="share"), SLOWER), "worse", "bad", "+10.0 %", "+5.0 to +15.0", "p99, http, concurrency 4: [2] r2 against [1]"),
-        (compared(row("error rate", 0.01, 0.02, 0.03, unit="share")), "worse", "bad", "+2.00 points", "+1.00 to +3.00", "error rate, http, concurrency 4: [2] r2 against [1]"),
+        (compared(row("error rate", 0.01, 0.02, 0.03, unit="share"), SLOWER), "worse", "bad", "+10.0 %", "+5.0 to +15.0", "p99, http, concurrency 4: [2] r2 against [1] r1"),
+        (compared(row("error rate", 0.01, 0.02, 0.03, unit="share")), "worse", "bad", "+2.00 points", "+1.00 to +3.00", "error rate, http, concurrency 4: [2] r2 against [1] r1"),
     ],
 )  # fmt: skip
 def test_a_comparison_shows_the_largest_change_beyond_chance(comparison_of_results, word, trust, figure, interval, caption):
@@ -212,7 +216,7 @@ def test_a_comparison_shows_the_largest_change_beyond_chance(comparison_of_resul
 
 def test_further_results_have_their_largest_change_beside_it():
     found = comparison_headline(compared(row("p99", 1.05, 1.1, 1.15, Estimate(1.5, 1.4, 1.6)), sides=3))
-    assert (found.figure, found.caption) == ("+50.0 %", "p99, http, concurrency 4: [3] r3 against [1]")
+    assert (found.figure, found.caption) == ("+50.0 %", "p99, http, concurrency 4: [3] r3 against [1] r1")
     assert found.facts == (Fact("p99, http, concurrency 4: [2] r2", "+10.0 %", "+5.0 to +15.0"),)
 
 
@@ -227,10 +231,19 @@ def step(day, ratio, accepted_until=""):
     )
 
 
+def throughput_trend(*steps):
+    whole, _ = trend()
+    return dataclasses.replace(whole, metric="throughput", unit="per_s"), [
+        dataclasses.replace(one, is_worse=one.ratio < 1) for one in steps
+    ]
+
+
 @pytest.mark.parametrize(
     ("trends", "word", "trust", "figure", "caption"),
     [
         ([trend(step(3, 1.3), step(9, 1.2), step(12, 0.7))], "2 steps for the worse", "bad", "+20.0 %", "p99, http, concurrency 4, smoke: since 2026-01-09, commit commit-of-"),
+        ([trend(step(9, 1.3)), throughput_trend(step(9, 0.8))], "1 step for the worse", "bad", "+30.0 %", "p99, http, concurrency 4, smoke: since 2026-01-09, commit commit-of-"),
+        ([trend(dataclasses.replace(step(9, 1.3), commit=""))], "1 step for the worse", "bad", "+30.0 %", "p99, http, concurrency 4, smoke: since 2026-01-09, commit not recorded"),
         ([trend(step(9, 1.2, "2026-12-31"), step(12, 0.7))], "no step for the worse", "good", "", ""),
         ([trend(), trend(results=3)], "no step for the worse", "good", "", ""),
         ([trend(results=3)], "too few results to detect a step", "open", "", ""),
@@ -239,3 +252,40 @@ def step(day, ratio, accepted_until=""):
 def test_a_history_shows_the_newest_step_for_the_worse_that_nobody_accepted(trends, word, trust, figure, caption):
     found = trends_headline(trends, ())
     assert (found.word, found.trust, found.figure, found.caption) == (word, trust, figure, caption)
+
+
+def test_the_other_figures_of_one_step_stand_beside_it():
+    found = trends_headline([trend(step(9, 1.3)), throughput_trend(step(9, 0.8))], ())
+    assert found.facts == (Fact("throughput, http, concurrency 4", "-20.0 %"), Fact("time series", "2"))
+
+
+def test_a_comparison_of_several_names_those_that_are_worse():
+    found = comparison_headline(compared(row("p99", 1.05, 1.1, 1.15, Estimate(0.8, 0.7, 0.9)), sides=3))
+    assert (found.word, found.trust) == ("[2] worse, [3] better", "open")
+    unchanged = comparison_headline(compared(row("p99", 0.9, 1.0, 1.1, Estimate(1.2, 1.1, 1.3)), sides=3))
+    assert (unchanged.word, unchanged.trust) == ("[3] worse", "bad")
+
+
+def test_a_percentile_of_too_few_requests_is_a_fact_without_a_figure():
+    result = closed(812.0)
+    (point,) = result.summary
+    few = point.model_copy(update={"service_time_ns": point.service_time_ns.model_copy(update={"count": 38, "p99": None})})
+    found = run_headline(result.model_copy(update={"summary": (few,)}))
+    assert found is not None
+    assert found.facts[:2] == (found.facts[0], Fact("p99", "–", "too few requests: 38 of 662"))
+    assert found.facts[0].figure == "2.00 ms"
+
+
+@pytest.mark.parametrize(
+    ("kind", "one", "sentence"),
+    [
+        ("regressed", comparison(), "Regressed, since p99 is shown to be worse by at least 7.9 %, more than the 1 % that count as no change. The estimate is beyond the margin of 10 %, which a pass must stay below."),
+        ("regressed", comparison(estimate=1.08, interval=(1.005, None)), "Regressed, since p99 is shown to be worse by more than the 1 % that count as no change. The estimate is within the margin of 10 %, which a pass must stay below."),
+        ("pass", comparison(verdict="pass", estimate=1.0, interval=(0.97, 1.041)), "Passed, since the whole interval of each metric is below its margin (10 % for p99): p99, the nearest to it, is worse by at most 4.1 %."),
+        ("inconclusive", comparison(verdict="inconclusive", interval=(0.99, 1.2)), "Undecided: p99 may be worse by 20.0 %, more than its margin of 10 %, but is not shown to be worse by more than the 1 % that count as no change."),
+    ],
+)  # fmt: skip
+def test_the_page_of_a_gate_says_by_which_rule_it_decided_no_more_than_the_interval_bears(kind, one, sentence):
+    assert decision_sentence(verdict(kind, one)) == sentence
+    blocks = verdict_page(verdict(kind, one)).sections[0].blocks
+    assert blocks[1] == Paragraph(sentence)

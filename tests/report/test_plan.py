@@ -113,8 +113,8 @@ def test_the_answer_gives_the_replicas_their_price_and_the_interval(plan):
     assert f"(90 % interval {capacity.low_per_s:.1f}/s to " in sentences[1]
     by_estimate, by_limit = math.ceil(1000 / capacity.per_s), math.ceil(1000 / capacity.low_per_s)
     assert 0 < by_estimate < by_limit < fleet.replicas
-    added = f"its uncertainty adds {by_limit - by_estimate}, the {fleet.reason} {fleet.replicas - by_limit}."
-    assert f"By the estimate {by_estimate} would do; {added}" in sentences[1]
+    added = f"{by_limit - by_estimate} for its uncertainty + {fleet.replicas - by_limit} for {fleet.reason} = {fleet.replicas} replicas."
+    assert f"{by_estimate} by the estimate + {added}" in sentences[1]
     assert "(P50; P10 2026-" in sentences[-1]
 
 
@@ -126,7 +126,7 @@ def test_the_title_names_model_hardware_and_date(plan, folder):
 
 def test_what_is_decided_comes_before_how_it_was_measured(folder):
     titles = re.findall(r"<h2>(.*?)</h2>", (folder / "plan.html").read_text())
-    assert titles[0] == "The answer"
+    assert titles[0] == "Risk", "the answer has no heading"
     order = [titles.index(title) for title in ("Figures", "Forecast", "Notes", "How it was measured", "Measurements", "Data")]
     assert order == sorted(order)
     assert "Before relying on this, read “Extrapolated” and “Notes” below." in (folder / "plan.md").read_text()
@@ -141,13 +141,17 @@ def test_a_single_configuration_has_figures_and_no_rank(plan, folder):
     assert "## Ranking" not in (folder / "plan.md").read_text()
 
 
-def test_the_first_sentence_of_each_subject_is_marked_in_the_answer(plan, folder):
-    answer = (folder / "plan.md").read_text().partition("## The answer")[2].partition("##")[0]
-    marked = re.findall(r"^- \*\*(.+?)\*\*: ", answer, re.MULTILINE)
-    assert marked == ["Risk", "Forecast"]
-    first, *others = headline(plan)
-    assert answer.lstrip().startswith(f"**{first}**".replace("<", "\\<"))
-    assert answer.count("\n- ") == len(others) + 1, "each further sentence of the headline, and where to read the caveats"
+def test_the_answer_has_four_items_and_each_other_sentence_stands_under_its_subject(plan, folder):
+    text = (folder / "plan.md").read_text().replace("\\", "")
+    answer = text.partition("## The answer")[2].partition("##")[0]
+    first, capacity, risk, *others = headline(plan)
+    assert answer.lstrip().startswith(f"**{first}**")
+    items = answer.strip().split("\n- ")[1:]
+    assert items[0].startswith("Before relying on this, read ")
+    assert " ".join(items[1:3]) == capacity
+    assert items[3:] == [f"**Risk**: {risk}"]
+    for sentence in others:
+        assert f"\n- {sentence}\n" in text.partition("## Risk")[2]
 
 
 def test_the_limit_is_shown_with_all_its_digits():

@@ -33,14 +33,19 @@ def said(base, capacity_per_s, lead_time_days=None, **changes):
 
 def test_the_answer_gives_the_three_dates(base):
     """130/s is exceeded ln 1.3/ln 1.01 = 26.4 days after the last peak."""
-    assert said(base, 130.0) == ["Demand exceeds 12 replicas less headroom (130/s) on 2026-03-28 (P50; P10 2026-03-28, P90 2026-03-28)."]
+    assert said(base, 130.0) == [
+        "Demand exceeds what the 12 replicas that there are now serve with headroom (130/s) on 2026-03-28 (P50; P10 2026-03-28, P90 2026-03-28)."
+    ]
     (open_ended,) = said(base, 130.0, p90_days=None)
     assert open_ended.endswith("(P50; P10 2026-03-28, P90 later than 2026-04-30).")
 
 
 def test_a_capacity_below_the_last_peak_is_exceeded_already(base):
     first, order = said(base, 90.0, lead_time_days=14)
-    assert first == "Demand exceeds 12 replicas less headroom (90.0/s) already: the last peak, on 2026-03-01, was 100/s."
+    assert (
+        first
+        == "Demand exceeds what the 12 replicas that there are now serve with headroom (90.0/s) already: the last peak, on 2026-03-01, was 100/s."
+    )
     assert order.startswith("Order more replicas now: ")
 
 
@@ -50,7 +55,7 @@ def test_a_capacity_that_a_weekday_exceeded_is_exceeded_already_on_a_sunday(base
     plan = dataclasses.replace(base, inputs=dataclasses.replace(base.inputs, peaks=peaks))
     (sentence,) = said(plan, 98.0)
     assert sentence == (
-        "Demand exceeds 12 replicas less headroom (98.0/s) already: the highest peak of the last seven days, on 2026-02-27, was 99.0/s."
+        "Demand exceeds what the 12 replicas that there are now serve with headroom (98.0/s) already: the highest peak of the last seven days, on 2026-02-27, was 99.0/s."
     )
     assert " already" not in said(plan, 99.5)[0]
 
@@ -58,7 +63,7 @@ def test_a_capacity_that_a_weekday_exceeded_is_exceeded_already_on_a_sunday(base
 def test_a_date_that_is_less_likely_than_not_is_given_as_a_probability(base):
     (sentence,) = said(base, 130.0, p50_days=None, p90_days=None)
     assert sentence == (
-        "Demand exceeds 12 replicas less headroom (130/s) by 2026-03-28 with a probability of 10 %, and by 2026-04-30 with less than 50 %; "
+        "Demand exceeds what the 12 replicas that there are now serve with headroom (130/s) by 2026-03-28 with a probability of 10 %, and by 2026-04-30 with less than 50 %; "
         "60 days of history support no longer forecast."
     )
 
@@ -67,7 +72,7 @@ def test_a_date_beyond_the_history_is_refused_with_the_weeks_that_would_give_it(
     """300/s is exceeded after 111 days: with 26 more days of history, 85 would remain, and it would have 86."""
     (sentence,) = said(base, 300.0)
     assert sentence == (
-        "There is no date of exhaustion: demand exceeds 12 replicas less headroom (300/s) by 2026-04-30 with a probability below 10 %, and "
+        "There is no date of exhaustion: demand exceeds what the 12 replicas that there are now serve with headroom (300/s) by 2026-04-30 with a probability below 10 %, and "
         "60 days of history support no longer forecast. With about 4 more weeks of peaks, the forecast would reach as far as exhaustion at the "
         "present course."
     )
@@ -82,7 +87,7 @@ def test_models_that_disagree_are_named_with_what_each_says(base):
     models |= {"exponential": ModelExhaustion(0.98, 26), "linear": ModelExhaustion(0.03, None)}
     (sentence,) = said(plan, 130.0, refusal="models_disagree", models=models, more_days=15)
     assert sentence == (
-        "There is no date of exhaustion: the models disagree. By 2026-04-30, demand exceeds 12 replicas less headroom (130/s) with a "
+        "There is no date of exhaustion: the models disagree. By 2026-04-30, demand exceeds what the 12 replicas that there are now serve with headroom (130/s) with a "
         "probability of 98 % by the exponential model (half of its paths by 2026-03-27), but of 3 % by the linear model. About 3 more weeks of "
         "peaks would tell which is wrong."
     )

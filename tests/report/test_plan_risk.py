@@ -50,13 +50,15 @@ def test_the_answer_gives_the_probabilities_of_the_planned_replicas_and_of_their
     number, rows = risk.replicas, {row.replicas: row for row in risk.rows}
     texts = {name: probability_text(getattr(rows[number], name)) for name in ("all_up", "one_lost", "zone_lost")}
     first, second, *_ = risk_answer(bare)
+    others = {other: probability_text(rows[other].all_up) for other in (number - 1, number + 1)}
+    told = "".join(f"{other} with {text}; " for other, text in others.items() if text != texts["all_up"])
     assert first == (
         f"At a peak demand of 1,000/s, taken as exact, and with requests split at random, {number} replicas keep the SLO with a probability of "
-        f"{texts['all_up']}; {number - 1}: {probability_text(rows[number - 1].all_up)}; {number + 1}: {probability_text(rows[number + 1].all_up)}; "
-        f"with one replica lost: {texts['one_lost']}; with the largest of 3 zones lost: {texts['zone_lost']}."
+        f"{texts['all_up']}; {told}with one replica lost: {texts['one_lost']}; with the largest of 3 zones lost: {texts['zone_lost']}."
     )
     assert second.startswith(
-        f"{risk.fewest_all_up} replicas are the fewest that keep it with a probability of 95 %, {risk.fewest_one_lost} with one lost;"
+        f"{risk.fewest_all_up} replicas are the fewest that keep the SLO with a probability of 95 %, {risk.fewest_one_lost} with one lost; "
+        f"the plan has {number - risk.fewest_all_up} more, for the rule of {bare.chosen.fleet.reason};"
     )
     assert set(risk_answer(bare)) <= set(headline(bare))
 
@@ -142,7 +144,7 @@ def test_one_replica_is_spoken_of_in_the_singular(costed):
     one = dataclasses.replace(costed.risk, rows=rows, replicas=1, fewest_all_up=1, cheapest_replicas=1)
     sentences = list(risk_answer(dataclasses.replace(costed, risk=one)))
     assert ", 1 replica keeps the SLO with a probability of " in sentences[0]
-    assert sentences[1].startswith("1 replica is the fewest that keep it with a probability of 95 %")
+    assert sentences[1].startswith("1 replica is the fewest that keep the SLO with a probability of 95 %")
     assert sentences[3].startswith("1 replica costs least in all: ")
 
 

@@ -208,9 +208,11 @@ def test_labels_name_quantity_and_unit(synthetic):
     plots = render_plots(result, timeline)
     assert list(plots) == ["load", "trade", "percentiles", "timeline"]
     names = {"http", "grpc", "http p50", "grpc p99"}
-    assert {"concurrency (requests in flight)", "service time (ms)", "throughput (answers/s)", *names} <= set(texts(plots["load"]))
+    assert {"concurrency (requests in flight), log scale", "service time (ms)", "throughput (answers/s)", *names} <= set(
+        texts(plots["load"])
+    )
     assert {"50%", "90%", "99%", "percentile", "service time (ms)", "concurrency 8"} <= set(texts(plots["percentiles"]))
-    assert {"seconds measured", "service time (ms)", "requests (/s)", "ok answers", "p50"} <= set(texts(plots["timeline"]))
+    assert {"seconds measured", "service time, log scale (ms)", "requests (/s)", "ok answers", "p50"} <= set(texts(plots["timeline"]))
 
 
 def test_the_percentile_axis_goes_as_far_as_the_samples(synthetic):

@@ -65,8 +65,9 @@ def test_the_markdown_and_the_notebook_view_begin_with_the_answer_of_the_termina
     result = synthetic(protocols=("http",)).write()
     (sentence,) = answer(result)
     assert render_markdown(run_summary_page(result)).startswith(f"# densenet\n\n## Answer\n\n**{sentence}**\n")
+    (beside_figures,) = answer(result, is_beside_figures=True)
     fragment = result_fragment(result)
-    assert fragment.index(f"<p>{sentence}</p>") < fragment.index("<table>")
+    assert fragment.index(f"<p>{beside_figures}</p>") < fragment.index("<table>")
 
 
 def test_a_notebook_shows_the_top_of_the_page():

@@ -8,10 +8,14 @@ import pytest
 import yaml
 
 from perfkit.errors import MeasurementWarning
+from perfkit.report.grouped_warnings import grouped_warnings, warnings_table
 from perfkit.report.render import render_html
 from perfkit.report.run import run_page, write_reports
+from perfkit.report.table import Table
+from perfkit.text import to_the_second
 from perfkit.units import format_duration_ns, format_rate_per_s
 from tests.own_scripts import without_own_scripts
+from tests.report.test_answer import closed
 
 VOID = {"meta", "br", "hr", "img", "link", "input", "col"}
 HOSTILE = '</title><script>alert("x")</script> | `code` & {{ 7*7 }}'
@@ -149,9 +153,9 @@ def test_a_stall_an_error_burst_and_an_invalid_point_are_named_before_the_figure
     text = Page(without_own_scripts(render_html(run_page(maker.write(), {})))).text
     before = text[: text.index("Summary")]
     for sentence in (
-        "http, concurrency 1: The target answered nothing from 2.0 to 4.0 s of the window, although requests were waiting. stall",
+        "http, concurrency 1 (not the load of the answer): The target answered nothing from 2.0 to 4.0 s of the window, although requests were waiting. stall",
         "all load points: 60 requests failed close together, from 3 to 4 s of the window. error_burst",
-        "http, concurrency 16: The load generator was the bottleneck: its busiest core was 95% busy, above 85%. generator_bound",
+        "http, concurrency 16 (not the load of the answer): The load generator was the bottleneck: its busiest core was 95% busy, above 85%. generator_bound",
     ):
         assert sentence in " ".join(before.split())
 
@@ -200,3 +204,31 @@ def test_the_subtitle_names_the_url_of_each_measured_protocol(synthetic):
         result.environment["target"]["protocols"] = {protocol: {} for protocol in measured}
         shown = ", ".join(urls[protocol] for protocol in measured)
         assert run_page(result, {}).subtitle.startswith(f"densenet_onnx, {shown}, started ")
+
+
+def test_a_warning_told_at_the_top_in_full_has_no_row_below_and_an_empty_remedy_no_column(synthetic):
+    whole = MeasurementWarning("tcp_retransmits", "63 of 16,075 TCP segments were sent again.")
+    longer = MeasurementWarning(
+        "cache_hits", "The server's response cache answered 40 of 500 requests. Its figures are those of the cache."
+    )
+    for warnings, codes in (((whole,), []), ((whole, longer), ["cache_hits"])):
+        made = run_page(synthetic(protocols=("http",), concurrencies=(1, 2), warnings=warnings).write(), {})
+        tables = [block for section in made.sections for block in section.blocks if isinstance(block, Table) and block.title == "Attention"]
+        assert [row[0] for table in tables for row in table.texts] == codes
+    notes = warnings_table(
+        grouped_warnings([point.model_copy(update={"warnings": (whole,)}) for point in closed(812.0).summary]), are_notes=False
+    )
+    assert notes.headings == ["warning", "message", "load points"]
+
+
+@pytest.mark.parametrize(
+    ("instant", "shown"),
+    [
+        ("2026-01-02T03:04:05.678+00:00", "2026-01-02 03:04:05 UTC"),
+        ("2026-01-02T03:04:05Z", "2026-01-02 03:04:05 UTC"),
+        ("2026-01-02T03:04:05.678+05:30", "2026-01-02 03:04:05 +05:30"),
+        ("2026-01-02", "2026-01-02"),
+    ],
+)
+def test_an_instant_is_shown_without_its_milliseconds(instant, shown):
+    assert to_the_second(instant) == shown

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from perfkit.report.answer import answer
 from perfkit.report.render import render_html
 from perfkit.report.run import run_page
 from perfkit.report.search import probes_table, search_group
@@ -44,18 +45,21 @@ def test_the_table_has_a_row_per_probe_with_the_share_beyond_the_limit(result):
 def test_the_chart_shows_each_probe_the_interval_and_the_fitted_curve(result):
     (chart,) = search_group(result.search).charts
     assert {line.name: round(line.xs[0]) for line in chart.lines[:-1]} == {
-        "SLO met": 10, "SLO missed": 20, "overloaded": 40, "not valid, confirmation": 15,
+        "SLO met": 10, "SLO missed": 20, "overloaded": 40, "not valid, confirming": 15,
     }  # fmt: skip
     assert [line.ys[0] for line in chart.lines[:-1]] == pytest.approx([0.0005, 0.025, 0.9, 0.009])
-    assert chart.y.label == "requests above the limit of p99"
+    assert chart.y.label == "share of requests slower than 50 ms"
     curve = chart.lines[-1]
     assert curve.name == "fitted curve"
     assert np.interp(20.0, np.array(curve.xs), np.array(curve.ys, float)) == pytest.approx(0.021, rel=0.01)
-    assert [span.label for span in chart.spans] == ["90% interval"]
-    assert [level.label for level in chart.levels] == ["allowed by the SLO"]
+    assert [span.label for span in chart.spans] == ["90 % interval of the capacity"]
+    assert [level.label for level in chart.levels] == ["allowed by the SLO: 1 %", "capacity 18.0/s"]
+    assert {line.style for line in chart.lines[:-1]} == {"dots", "cross", "large cross", "large hollow"}, "each state has a mark of its own"
 
 
 def test_the_page_and_the_terminal_show_the_outcome_and_the_probes(result, capsys):
+    whole = result.search.model_copy(update={"reason": "The capacity is 18.0/s. A probe at 17.0/s met the SLO."})
+    assert answer(result.model_copy(update={"search": whole}), is_beside_figures=True) == ("A probe at 17.0/s met the SLO.",)
     assert "<p>The capacity is 18.0/s.</p>" in render_html(run_page(result, {}))
     print_summary(result)
     printed = capsys.readouterr().out

@@ -10,8 +10,9 @@ from perfkit.cli.main import main
 from perfkit.comparison.point_figures import FIGURES
 from perfkit.comparison.sweep_ranking import RankedCase, SweepRanking, rank_sweep
 from perfkit.errors import ResultError, UsageError
+from perfkit.report.chart_panel import legend_keys
 from perfkit.report.render import render_text
-from perfkit.report.sweep import print_sweep, sweep_table, write_sweep_report
+from perfkit.report.sweep import print_sweep, sweep_picture, sweep_table, write_sweep_report
 from perfkit.report.sweep_ranking import ranking_headline, ranking_sentences
 from perfkit.result.file import read_result
 from perfkit.result.search import Search
@@ -109,8 +110,8 @@ def test_the_ranking_is_in_the_report_on_the_console_and_in_a_file(ranked_folder
         ("1", "2", "concurrency 2", "all hold"), ("2", "1", "concurrency 2", "all hold"),
     ]  # fmt: skip
     assert float(rows[0]["inferences_low_per_s"]) < float(rows[0]["inferences_per_s"]) < float(rows[0]["inferences_high_per_s"])
-    for text in (printed, (ranked_folder / "report.html").read_text().replace("&lt;", "<")):
-        assert "threads=2 at concurrency 2 has the highest throughput in inferences of the cases that satisfy error_rate < 1 %: " in text
+    for text, end in ((printed, ": "), ((ranked_folder / "report.html").read_text().replace("&lt;", "<"), ".</p>")):
+        assert f"threads=2 at concurrency 2 has the highest throughput of the cases that satisfy error_rate < 1 %{end}" in text
 
 
 def first_block(folder):
@@ -128,9 +129,9 @@ def test_the_page_begins_with_the_best_case_and_its_lead_with_its_interval(ranke
     assert (headline.word, headline.trust) == ("best case", "good")
     assert headline.figure == format_rate_per_s(best.value)
     assert headline.interval == f"{format_rate_per_s(best.low)} to {format_rate_per_s(best.high)}"
-    assert headline.caption == "throughput in inferences: threads=2 at concurrency 2"
+    assert headline.caption == "throughput: threads=2 at concurrency 2"
     lead = headline.facts[0]
-    assert lead.name == "throughput in inferences against threads=1"
+    assert lead.name == "throughput against threads=1"
     assert float(lead.figure.rstrip(" %")) == pytest.approx(100 * (best.value / second.value - 1), abs=0.06)
     low, high = (float(end) for end in re.match(r"([+-][\d.]+) to ([+-][\d.]+) \(95 %\)$", lead.interval).groups())
     assert 0 < low < float(lead.figure.rstrip(" %")) < high
@@ -256,3 +257,46 @@ def test_only_a_sweep_can_be_ranked_again(ranked_folder, capsys):
     assert main(["report", str(case), "--rank-by", "p99"]) == 2
     assert f"{case}: --rank-by and --where rank the cases of a sweep, and this is not a sweep's folder" in capsys.readouterr().err
     assert not (case / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("p99", "requests", "reason"),
+    [
+        (
+            Estimate(66e6, 60e6, None),
+            500,
+            "500 requests are too few for an upper end of its interval, which needs 662; measure about 1.4 times as long.",
+        ),
+        (Estimate(149e6, 140e6, 160e6), 5000, "its interval contains the limit; measure longer, four times as long for half the width."),
+    ],
+)
+def test_a_constraint_that_cannot_be_judged_has_its_reason_and_no_case_is_the_large_figure(p99, requests, reason):
+    rows = tuple(
+        RankedCase(
+            {"n": n}, "http", "concurrency 1", 1, "cannot be told", (("p99 < 150 ms", "cannot be told"),),
+            {"throughput": Estimate(100.0 - n, 90.0, 110.0), "p99": p99}, 3, None, requests=requests,
+        )
+        for n in (1, 2)
+    )  # fmt: skip
+    ranking = SweepRanking("throughput", rows, (), (), 0.95)
+    first = next(ranking_sentences(ranking, has_figure=False))
+    assert first.endswith(f"Whether it satisfies p99 < 150 ms is not known: {reason}")
+    headline = ranking_headline(ranking)
+    assert (headline.figure, headline.word) == ("", "no case is shown to satisfy the constraints")
+    assert (headline.facts[0].name, headline.facts[0].figure) == ("throughput: n=1 at concurrency 1, the best guess", "99.0/s")
+
+
+def test_each_case_has_one_legend_entry_and_the_marks_tell_what_holds(tmp_path):
+    page = sweep_page(tmp_path).read_text()
+    group = sweep_picture(tmp_path / "sweep")[2]
+    assert group is not None
+    (chart,) = group.charts
+    assert [key.name for key in legend_keys(chart)] == ["1: threads=2", "2: threads=4", "3: threads=1", "limit on p99"]
+    marks = {label: line.style for line in chart.lines for label in line.labels}
+    assert marks == {
+        "concurrency 1": "dots",
+        "concurrency 2": "large",
+        "concurrency 1, not known whether it satisfies the constraints": "hollow",
+        "concurrency 8, violates a constraint": "cross",
+    }
+    assert "best case" in page

@@ -1,7 +1,7 @@
 "use strict";
 // what a reader does with the charts that perfkit drew: reads values, zooms, hides lines, chooses a load point
 (() => {
-  const UNIT_PX = 1.15, RIGHT = 20, BESIDE = 4, NEAR = 12, MOST_ROWS = 400; // lengths in units of the pictures
+  const UNIT_PX = 1.15, RIGHT = 20, BESIDE = 6, ROW = 11, MOST_ROWS_OF_NAMES = 3, NEAR = 12, MOST_ROWS = 400; // lengths in units of the pictures
   const groups = JSON.parse(document.getElementById("chart-data").textContent);
   const paper = matchMedia("print");
   const panels = [];
@@ -34,7 +34,7 @@
       Object.assign(this, { data, axis, chart, box: chart.querySelector(".plot"), at: null });
       this.svg = this.box.firstElementChild;
       this.values = this.svg.querySelector(".values");
-      this.height = this.svg.viewBox.baseVal.height;
+      this.height = this.svg.viewBox.baseVal.height - ROW * (data.rows - 1); // with one row of texts below the x axis
       this.drawnWidth = this.svg.viewBox.baseVal.width;
       const drawn = this.svg.querySelector(".lines").children;
       this.lines = data.lines.map((line, i) => ({
@@ -120,7 +120,6 @@
       const [left, top, drawn, height] = this.data.box, [from, to] = this.view, bottom = top + height, part = (name) => this.svg.querySelector(`.${name}`);
       const total = paper.matches ? this.drawnWidth : Math.max(this.box.clientWidth, 200) / UNIT_PX;
       this.width = total - left - RIGHT;
-      set(this.svg, { viewBox: `0 0 ${total} ${this.height}`, width: total, height: this.height });
       const beside = (BESIDE * drawn * (to - from)) / this.width, right = left + this.width; // in units of the stretched values
       set(this.values, { width: this.width + 2 * BESIDE, viewBox: `${from * drawn - beside} ${-BESIDE} ${(to - from) * drawn + 2 * beside} ${height + 2 * BESIDE}` });
       part("frame").setAttribute("d", `M${left} ${top}V${bottom}H${right}`);
@@ -128,10 +127,30 @@
       const ticks = this.ticks().map(([value, text]) => [value, this.left(shareOf(this.data.x, value)), text]);
       part("uprights").setAttribute("d", ticks.map(([, x]) => `M${x} ${top}V${bottom}`).join(""));
       part("ticks")?.replaceChildren(...ticks.map(([value, , text]) => element("svg:text", { y: bottom + 12, "data-value": value }, text)));
-      this.spread(part("ticks")?.children ?? [], (at, length) => at - length / 2, total);
+      const below = ROW * (this.spreadTicks([...(part("ticks")?.children ?? [])], bottom + 12, total) - 1);
+      set(this.svg, { viewBox: `0 0 ${total} ${this.height + below}`, width: total, height: this.height + below });
       this.spread(part("names")?.children ?? [], (at, length) => (at + 3 + length > right ? at - 3 - length : at + 3), total);
-      part("label")?.setAttribute("x", left + this.width / 2);
+      if (part("label")) set(part("label"), { x: left + this.width / 2, y: bottom + 25 + below });
       this.read(this.at);
+    }
+
+    spreadTicks(texts, top, total) { // names in up to three rows, numbers in one; of those that overlap, every second, third and so on; returns the number of rows
+      const { x: axis } = this.data, isOfDecades = axis.is_log && !axis.is_named, mostRows = axis.is_named ? MOST_ROWS_OF_NAMES : 1;
+      const places = texts.map((text) => {
+        const value = Number(text.dataset.value), length = text.getComputedTextLength();
+        const x = Math.max(0, Math.min(this.left(shareOf(axis, value)) - length / 2, total - length));
+        return { text, x, end: x + length + 6, isRound: !axis.is_named && (value === 0 || (axis.is_log && /^1e/.test(value.toExponential()))) };
+      });
+      const first = Math.max(0, places.findIndex((one) => one.isRound));
+      let step = 1, rows = 1, chosen = places;
+      while (chosen.some((one, i) => i >= rows && chosen[i - rows].end > one.x)) {
+        if (rows < mostRows) rows += 1;
+        else [rows, step] = [1, step + (isOfDecades && step === 1 ? 2 : 1)]; // of 1, 2 and 5 every third
+        chosen = places.filter((_, i) => (i - first) % step === 0);
+      }
+      for (const { text, x } of places) set(text, { x, "text-anchor": "start", visibility: "hidden" });
+      chosen.forEach(({ text }, i) => set(text, { y: top + ROW * (i % rows), visibility: "visible" }));
+      return rows;
     }
 
     spread(texts, start, total) { // puts texts where their values are; those that would overlap the one before in their row, or lie outside, are hidden
@@ -253,7 +272,7 @@
       label.append(figure.choice);
       tools.append(label);
     }
-    if (!index) tools.append(element("span", { class: "muted" }, "Drag to zoom, double-click to show all; the names show and hide lines."));
+    if (!index) holder.after(element("p", { class: "muted hint" }, "Drag to zoom, double-click to show all; the names show and hide lines."));
     tools.append(figure.reset);
     holder.before(tools);
   });
