@@ -116,15 +116,17 @@ def _headline(outcome: TuneOutcome) -> Headline:
 
 def _chart(outcome: TuneOutcome) -> Iterator[Block]:
     """Throughput against p99."""
-    groups = (
-        ("best", GREEN, lambda row: row.number == outcome.best),
-        ("present", VERMILLION, lambda row: row.number == 0 and outcome.best != 0),
-        ("not told apart from the best", BLUE, lambda row: row.state == "racing" and row.number not in (0, outcome.best)),
-        ("shown worse", MUTED, lambda row: row.state == "worse" and row.number != 0),
-    )
+    groups = {
+        "best": (GREEN, [row for row in outcome.rows if row.number == outcome.best]),
+        "present": (VERMILLION, [row for row in outcome.rows if row.number == 0 != outcome.best]),
+        "not told apart from the best": (
+            BLUE, [row for row in outcome.rows if row.state == "racing" and row.number not in (0, outcome.best)],
+        ),
+        "shown worse": (MUTED, [row for row in outcome.rows if row.state == "worse" and row.number != 0]),
+    }  # fmt: skip
     lines = []
-    for name, colour, belongs in groups:
-        rows = [row for row in outcome.rows if belongs(row) and row.throughput_per_s is not None and row.p99_ns is not None]
+    for name, (colour, belonging) in groups.items():
+        rows = [row for row in belonging if row.throughput_per_s is not None and row.p99_ns is not None]
         if rows:
             rates, times = [row.throughput_per_s or 0.0 for row in rows], [(row.p99_ns or 0) / 1e6 for row in rows]
             lines.append(Line(name, tuple(rates), tuple(times), colour, "dots", labels=tuple(map(configuration_text, rows))))

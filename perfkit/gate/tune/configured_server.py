@@ -17,7 +17,7 @@ from perfkit.clock import Clock
 from perfkit.errors import MissingEndpointError, PerfkitError, ServerFailedError, TargetError, UsageError
 from perfkit.gate.arm import Arm, GateContext, RunningTarget, running_target
 from perfkit.gate.pairs import Stage
-from perfkit.gate.tune.space import Candidate
+from perfkit.gate.tune.space import Candidate, is_same_config
 from perfkit.measurement.connections import transport_options
 from perfkit.override import override
 from perfkit.scenario.credentials import resolve_address
@@ -116,12 +116,12 @@ class ModelControl:
         try:
             async with self._connected() as client:
                 refusal = await client.load_model(self.model)
-                if not refusal and await client.model_config_text(self.model, self._version) == present:
+                if not refusal and is_same_config(await client.model_config_text(self.model, self._version), present):
                     return ""
                 if refusal := await client.load_model(self.model, present):
                     return refusal
                 found = await client.model_config_text(self.model, self._version)
-                return "" if found == present else "the server's configuration is still another one"
+                return "" if is_same_config(found, present) else "the server's configuration is still another one"
         except TargetError as error:
             return str(error)
 
@@ -174,6 +174,7 @@ class ReloadedServer(ConfiguredServer):
         self._has_changed = True
         if words := await self._control.load(candidate.applied):
             if not self._has_loaded_present:
+                self._has_changed = False
                 raise self._control.refused(words)
             raise RefusedCandidateError(words)
         self._has_loaded_present = True

@@ -33,9 +33,9 @@ class Window(Part):
     phase: Phase
     round: int
     """Of the race, from 1; in the confirmation the pair."""
-    elapsed_s: float
+    elapsed_s: float = 0.0
     """From the start of the tune to the end of this window, without interruptions."""
-    took_s: float
+    took_s: float = 0.0
     """The time since the visit's start or the visit's window before: applying the configuration, warm-up and window."""
     refusal: str = ""
     """The server's words if the configuration could not be applied; without any figures then."""
@@ -143,7 +143,7 @@ class TuneFolder:
                 f"--out {self.folder}: it holds a tune with different inputs ({', '.join(changed)}): give the same inputs to continue it, or "
                 "another --out"
             )
-        self.progress = stored
+        self.progress, self.present = stored, read_present(self.folder) if stored.restores else ""
         self.windows = list(read_windows(self.folder))
 
 

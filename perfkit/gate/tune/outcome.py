@@ -133,8 +133,8 @@ def changes_of(rows: Sequence[Row], number: int) -> dict[str, tuple[str, str]]:
 
 def config_diff(present: str, best: str) -> str:
     """The difference of two configurations, as a unified diff of their JSON with sorted keys."""
-    sides = [json.dumps(json.loads(text), indent=2, sort_keys=True).splitlines(keepends=True) for text in (present, best)]
-    return "".join(difflib.unified_diff(*sides, "present", "best"))
+    before, after = (json.dumps(json.loads(text), indent=2, sort_keys=True).splitlines(keepends=True) for text in (present, best))
+    return "".join(difflib.unified_diff(before, after, "present", "best"))
 
 
 def percent_text(share: float) -> str:

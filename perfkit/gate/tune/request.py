@@ -14,7 +14,7 @@ from perfkit.gate.tune.folder import OUTCOME_FILE, PRESENT_FILE, Progress, TuneF
 from perfkit.gate.tune.ladder import CONCURRENCIES
 from perfkit.gate.tune.outcome import TuneOutcome, config_diff
 from perfkit.gate.tune.pbtxt import config_text
-from perfkit.gate.tune.space import Candidate, candidates_of_command, candidates_of_config, default_space, parse_space
+from perfkit.gate.tune.space import Candidate, candidates_of_command, candidates_of_config, default_space, is_same_config, parse_space
 from perfkit.gate.tune.tuning import TuneRequest
 from perfkit.machine.cpus import usable_cpus
 from perfkit.measurement.connections import max_connections
@@ -57,7 +57,7 @@ class TunePlan:
         """The request, and its server; raises ResultError if the folder's tune found another configuration than the server has now."""
         server: ConfiguredServer = RestartedServer()
         if self.control is not None:
-            if folder.present != self.present:
+            if not is_same_config(folder.present, self.present):
                 raise ResultError(
                     f"--out {folder.folder}: the configuration of model '{self.control.model}' has changed since: give another --out"
                 )

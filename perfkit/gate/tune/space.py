@@ -122,6 +122,11 @@ def present_value(config: Config, key: str) -> str:
     return "+".join(dict.fromkeys(one if isinstance(one, str) else json.dumps(one) for one in found))
 
 
+def is_same_config(text: str, other: str) -> bool:
+    """Whether two configurations are the same in all but the order of keys: Triton writes `parameters` in another order after each load."""
+    return text == other or bool(json.loads(text) == json.loads(other))
+
+
 def _combinations(space: Space) -> list[dict[str, str]]:
     if (number := math.prod(len(values) for values in space.values())) > 100 * MOST_CANDIDATES:
         raise UsageError(_too_many(number, space))

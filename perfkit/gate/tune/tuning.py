@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from perfkit.clock import Clock, MonotonicClock
 from perfkit.errors import TargetError
 from perfkit.gate.arm import GateContext, RunningTarget, RunSpec, measure_loads
-from perfkit.gate.pairs import GateObserver, Stage
+from perfkit.gate.pairs import GateObserver, Stage, blocking_warning
 from perfkit.gate.tune.configured_server import ConfiguredServer, RefusedCandidateError
 from perfkit.gate.tune.folder import Phase, TuneFolder, Window
 from perfkit.gate.tune.outcome import TuneOutcome, tune_outcome
@@ -28,8 +28,11 @@ from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import closed_loop
 from perfkit.units import NS_PER_S, format_duration_ns, format_rate_per_s
 
-WARMUP_NS = NS_PER_S // 2
+WARMUP_NS = NS_PER_S
+"""After a configuration was applied, unless the scenario gives another warm-up: the instances before may still be ending."""
 _STEP_WARMUP_NS, _SCAN_WINDOW_NS = NS_PER_S // 5, NS_PER_S // 2
+_LONGEST_FIRST_S, _FIRST_SHARE = 1.0, 1 / 120
+"""The first windows: their longest, and their part of the time."""
 _CONFIRMATION_SHARE = 0.2
 """The part of the time that is kept for the confirmation."""
 _NARROW = 0.03
@@ -151,7 +154,8 @@ class _Tune:
                 return True
             left_s = self._limit_s - self._elapsed_s()
             missing = max(_GOOD_PAIRS - len(state.pairs(best)), 1)
-            window_s = next((length for length in (8.0, 4.0, 2.0) if 2 * missing * self._expected_s(length) <= left_s), 1.0)
+            first_s = self._first_s
+            window_s = next((n * first_s for n in (8, 4, 2) if 2 * missing * self._expected_s(n * first_s) <= left_s), first_s)
             if 2 * self._expected_s(window_s) > left_s:
                 return True
             pair = [best, 0]
@@ -169,9 +173,21 @@ class _Tune:
         return sorted(order, key=lambda one: one != 0) if number == 1 else order
 
     def _window_s(self, left: int) -> float:
+        """The length of a round's windows, with so many configurations left."""
+        first_s = self._first_s
         return next(
-            (length for most, length in ((2, 8.0), (4, 4.0), (8, 2.0)) if left <= most and 20 * left * length <= self._limit_s), 1.0
+            (
+                length * first_s
+                for most, length in ((2, 8), (4, 4), (8, 2))
+                if left <= most and 20 * left * length * first_s <= self._limit_s
+            ),
+            first_s,
         )
+
+    @property
+    def _first_s(self) -> float:
+        """The length of the first windows."""
+        return min(_LONGEST_FIRST_S, self._limit_s * _FIRST_SHARE)
 
     def _expected_s(self, window_s: float, *, scans: bool = False) -> float:
         """How long a visit will take, by those before."""
@@ -188,11 +204,11 @@ class _Tune:
         began_s, measured_s = self._elapsed_s(), 0.0
         try:
             async with self._server.applied(one, self._context, stage) as target:
-                warmup_ns = self._warmup_ns
+                warmup_ns, scan_ns = self._warmup_ns, min(_SCAN_WINDOW_NS, round(self._first_s * NS_PER_S))
                 while (step := state.scan_step(candidate, self._first_step)) is not None:
                     scan_s = self._elapsed_s()
-                    await self._measure(candidate, "scan", number, self._ladder[step], _SCAN_WINDOW_NS, warmup_ns, target)
-                    warmup_ns, measured_s = _STEP_WARMUP_NS, measured_s + self._elapsed_s() - scan_s
+                    await self._measure(candidate, "scan", number, self._ladder[step], scan_ns, warmup_ns, target)
+                    warmup_ns, measured_s = min(_STEP_WARMUP_NS, warmup_ns), measured_s + self._elapsed_s() - scan_s
                 if measured_s:
                     self._scans_s.append(measured_s)
                 step = state.entries[candidate].step
@@ -203,7 +219,7 @@ class _Tune:
         except RefusedCandidateError as error:
             if candidate == 0:
                 raise TargetError(f"the present configuration: {error}") from error
-            self._add(Window(candidate=candidate, phase=phase, round=number, refusal=str(error), **self._times()))
+            self._add(Window(candidate=candidate, phase=phase, round=number, refusal=str(error)))
 
     @property
     def _ladder(self) -> Sequence[int]:
@@ -212,8 +228,7 @@ class _Tune:
     @property
     def _warmup_ns(self) -> int:
         given = self._request.loaded.scenario.measure.warmup_ns
-        starts = self._request.loaded.scenario.target.command is not None
-        return (2 * WARMUP_NS if starts else WARMUP_NS) if given == "auto" else given
+        return WARMUP_NS if given == "auto" else given
 
     @property
     def _first_step(self) -> int:
@@ -227,14 +242,12 @@ class _Tune:
         name = f"{phase}-{number}-{candidate}-{concurrency}"
         (result,) = await measure_loads([spec], target, self._context, name)
         folder, place = self._context.folder / f"{name}-0", (candidate, phase, number, concurrency)
-        self._add(_window_of(result, read_seconds(folder, result) if result.points else (), place, **self._times()))
+        self._add(_window_of(result, read_seconds(folder, result) if result.points else (), place))
         shutil.rmtree(folder, ignore_errors=True)
 
-    def _times(self) -> dict[str, float]:
-        before_s, self._last_s = self._last_s, self._elapsed_s()
-        return {"elapsed_s": self._last_s, "took_s": self._last_s - before_s}
-
     def _add(self, window: Window) -> None:
+        before_s, self._last_s = self._last_s, self._elapsed_s()
+        window = window.model_copy(update={"elapsed_s": self._last_s, "took_s": self._last_s - before_s})
         self._folder.add(window)
         self._state.add(window)
         title = self._request.candidates[window.candidate].title
@@ -250,17 +263,16 @@ def describe_window(window: Window, title: str) -> str:
     return f"{'scan, ' * (window.phase == 'scan')}{title}: {window.concurrency} in flight, {format_rate_per_s(window.throughput_per_s)}{p99}{not_valid}"
 
 
-def _window_of(
-    result: Result, seconds: Sequence[tuple[tuple[int, int], ...]], place: tuple[int, Phase, int, int], **times: float
-) -> Window:
+def _window_of(result: Result, seconds: Sequence[tuple[tuple[int, int], ...]], place: tuple[int, Phase, int, int]) -> Window:
     candidate, phase, number, concurrency = place
     if not result.points:  # no request was answered after the warm-up
         reason = result.status_reason
-        return Window(candidate=candidate, phase=phase, round=number, concurrency=concurrency, reason=reason, **times)
+        return Window(candidate=candidate, phase=phase, round=number, concurrency=concurrency, reason=reason)
     point = result.points[0]
     answers = point.checked_answers
     failed = ", ".join(f"{one.message or one.outcome}" for one in point.failures[:1])
-    why = next((warning.first_sentence for warning in point.warnings), "") if not point.valid else ""
+    blocking = blocking_warning(point)
+    why = "" if blocking is None else blocking.first_sentence
     return Window(
         candidate=candidate,
         phase=phase,
@@ -280,7 +292,6 @@ def _window_of(
         times=tuple(seconds),
         warnings=tuple(warning.code for warning in point.warnings),
         reason=why or (f"most requests failed: {failed}" if point.has_mostly_failed else ""),
-        **times,
     )
 
 
