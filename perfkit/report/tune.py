@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from perfkit.gate.tune.outcome import Row, TuneOutcome, percent_text
 from perfkit.report.chart import BLUE, GREEN, MUTED, VERMILLION, Axis, Chart, ChartGroup, Line
-from perfkit.report.page import Block, Bullets, Fact, Facts, Figure, Headline, Page, Paragraph, Section, Trust, sections_of
+from perfkit.report.page import Block, Bullets, Code, Fact, Facts, Figure, Headline, Page, Paragraph, Section, Trust, sections_of
 from perfkit.report.render import render_html, render_markdown
 from perfkit.report.table import Cell, Column, Mark, Table
 from perfkit.report.terminal import fill, fitted_text, print_status_line, terminal_width
@@ -89,6 +89,7 @@ def tune_page(outcome: TuneOutcome) -> Page:
     """The page of a tune."""
     blocks: dict[str, list[Block]] = {
         "": [_headline(outcome), Paragraph(outcome.sentence, is_strong=True), *_chart(outcome)],
+        "What to do next": list(_next_step(outcome)),
         "Attention": [Bullets.of(outcome.notes)] if outcome.notes else [],
         "Configurations": [tune_table(outcome)],
     }
@@ -101,6 +102,13 @@ def tune_page(outcome: TuneOutcome) -> Page:
     )
 
 
+def _next_step(outcome: TuneOutcome) -> Iterator[Block]:
+    if outcome.next_step:
+        yield Paragraph(outcome.next_step)
+    if outcome.command:
+        yield Code(outcome.command, is_command=True)
+
+
 def _headline(outcome: TuneOutcome) -> Headline:
     figure, caption, interval = "", "", ""
     if outcome.ratio is not None and outcome.interval is not None:
@@ -109,7 +117,7 @@ def _headline(outcome: TuneOutcome) -> Headline:
     elif outcome.best is not None and (rate := outcome.rows[outcome.best].throughput_per_s) is not None:
         figure, caption = format_rate_per_s(rate), "throughput of the best configuration"
     facts = [Fact("configurations", str(len(outcome.rows))), Fact("time", format_minutes(outcome.duration_s))]
-    if outcome.others_better_by is not None:
+    if outcome.others_better_by is not None and outcome.kind != "undecided":
         facts.insert(0, Fact("another one is better by", f"{percent_text(outcome.others_better_by)} at most"))
     return Headline(figure, caption, interval, _WORDS[outcome.kind], _TRUST[outcome.kind], tuple(facts), outcome.confidence)
 
@@ -129,7 +137,7 @@ def _chart(outcome: TuneOutcome) -> Iterator[Block]:
         rows = [row for row in belonging if row.throughput_per_s is not None and row.p99_ns is not None]
         if rows:
             rates, times = [row.throughput_per_s or 0.0 for row in rows], [(row.p99_ns or 0) / 1e6 for row in rows]
-            lines.append(Line(name, tuple(rates), tuple(times), colour, "dots", labels=tuple(map(configuration_text, rows))))
+            lines.append(Line(name, tuple(rates), tuple(times), colour, "large", labels=tuple(map(configuration_text, rows))))
     if lines:
         chart = Chart("throughput and p99", Axis("throughput", "/s"), Axis("p99", "ms"), tuple(lines))
         yield Figure("", _CAPTION, ChartGroup((chart,)))

@@ -16,6 +16,8 @@ from perfkit.units import format_rate_per_s
 
 SCHEMA = "perfkit.tune/1"
 _MOST_NAMED = 3
+_MOST_BOUND = 1.5
+"""Larger bounds say nothing that helps."""
 
 Kind = Literal["better", "kept", "undecided"]
 
@@ -76,6 +78,10 @@ class TuneOutcome(Part):
     """The chance that the best configuration was dropped, or that another one is better by more than stated."""
     indifference: float
     """The share by which another configuration may be better in a decided answer."""
+    next_step: str = ""
+    """What to do with the best configuration, a sentence; empty if it is the present one."""
+    command: str = ""
+    """That starts the server with the best configuration; empty for a running server."""
     rows: tuple[Row, ...]
     rounds: int = 0
     notes: tuple[str, ...] = ()
@@ -116,6 +122,8 @@ def tune_outcome(
         pairs=0 if best in (None, 0) else len(state.pairs(best)),
         others_better_by=None if bound is None else bound - 1,
         indifference=inputs.indifference,
+        next_step=_next_step(progress) if best and kind != "kept" else "",
+        command=candidates[best].applied if best and kind != "kept" and not progress.restores else "",
         rows=rows,
         rounds=state.closed_round,
         notes=(*undecided, *notes),
@@ -195,7 +203,7 @@ def _sentence(kind: Kind, rows: Sequence[Row], best: int | None, ratio: Ratio | 
         return f"No better configuration was found than the present one{more}."
     changed = ", ".join(f"{key} {before or 'none'} → {after or 'none'}" for key, (before, after) in changes_of(rows, best).items())
     if best == 0:
-        return f"It is not decided whether a configuration is better than the present one{no_other}."
+        return f"The present configuration is the best so far{no_other}."
     if rows[0].state == "unmet":
         rate = rows[best].throughput_per_s or 0.0
         return f"{changed}: {format_rate_per_s(rate)}{under}, which the present configuration meets at no load{no_other}."
@@ -203,6 +211,15 @@ def _sentence(kind: Kind, rows: Sequence[Row], best: int | None, ratio: Ratio | 
         return f"{changed} leads, but it was not compared with the present configuration{no_other}."
     figure = f"{ratio.estimate:.2f} times the throughput{under} [{ratio.low:.2f}, {ratio.high:.2f}]"
     return f"{changed}: {figure}{no_other}."
+
+
+def _next_step(progress: Progress) -> str:
+    if not progress.restores:
+        return "To use it, start the server with this command:"
+    return (
+        f"To use it, put best.config.pbtxt in place of config.pbtxt in the folder of model '{progress.model}', after a look at best.diff, and load "
+        "the model again."
+    )
 
 
 def _undecided(state: TuneState, rows: Sequence[Row], best: int | None, ratio: Ratio | None, indifference: float) -> tuple[str, ...]:
