@@ -77,7 +77,12 @@ def print_tune_status(outcome: TuneOutcome, exit_code: int) -> None:
 
 def render_tune_markdown(outcome: TuneOutcome) -> str:
     """GitHub Markdown: the answer, and the configurations."""
-    return render_markdown(tune_page(outcome))
+    blocks: dict[str, list[Block]] = {
+        "": [Paragraph(outcome.sentence, is_strong=True), Paragraph(f"{outcome.next_step} {outcome.command}".strip())],
+        "Attention": [Bullets.of(outcome.notes)] if outcome.notes else [],
+        "Configurations": [tune_table(outcome)],
+    }
+    return render_markdown(Page(f"perfkit tune: {outcome.scenario}: {_WORDS[outcome.kind]}", sections_of(blocks)))
 
 
 def render_tune_html(outcome: TuneOutcome) -> str:

@@ -196,10 +196,11 @@ def _sentence(kind: Kind, rows: Sequence[Row], best: int | None, ratio: Ratio | 
         if bound == 1
         else f"; no other is better by more than {percent_text(bound - 1)}"
     )
+    if kind == "kept" and best != 0 and ratio is not None:
+        figure = f"{ratio.estimate:.2f} times the throughput{under} [{ratio.low:.2f}, {ratio.high:.2f}]"
+        return f"The present configuration is good enough: the best other one has {figure}{no_other}."
     if kind == "kept":
         more = "" if bound is None else f": none is better by more than {percent_text(bound - 1)}"
-        if best != 0 and ratio is not None:
-            more = f": the best other one has {ratio.estimate:.2f} times the throughput{under} [{ratio.low:.2f}, {ratio.high:.2f}]"
         return f"No better configuration was found than the present one{more}."
     changed = ", ".join(f"{key} {before or 'none'} → {after or 'none'}" for key, (before, after) in changes_of(rows, best).items())
     if best == 0:
