@@ -41,7 +41,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     indifference = "how much better another configuration may be in a decided answer; default: 3%%"
     parser.add_argument("--indifference", type=_share, default="3%", metavar="SHARE", help=indifference)
     parser.add_argument("--dry-run", action="store_true", help="print the configurations and the time, and change nothing")
-    restore = "put back the configuration that the tune in this folder found, after perfkit was killed"
+    restore = (
+        "put back the configuration that the tune in this folder found, after perfkit was killed; with a target where it needs credentials"
+    )
     parser.add_argument("--restore", type=pathlib.Path, metavar="DIR", help=restore)
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="the tune's folder; default: reports/<name>-tune-<UTC time>")
     add_resume(parser, "windows that an interrupted or killed tune")
@@ -55,19 +57,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.scenario.file import document_with_settings, make_cases, scenario_text
 
+    if not options.scenario and options.restore is None:
+        raise UsageError("a target is missing: perfkit tune URL -m MODEL, perfkit tune SCENARIO, or perfkit tune cmd:COMMAND -m MODEL")
+    source = scenario_source(options) if options.scenario else None
+    if source is not None and options.print_scenario:
+        print(scenario_text(document_with_settings(source, options.settings)), end="")
+        return ExitCode.DONE
+    cases = make_cases(source, options.settings) if source is not None else ()
     if options.restore is not None:
         from perfkit.gate.tune.request import put_back
 
-        print(put_back(options.restore))
-        return ExitCode.DONE
-    if not options.scenario:
-        raise UsageError("a target is missing: perfkit tune URL -m MODEL, perfkit tune SCENARIO, or perfkit tune cmd:COMMAND -m MODEL")
-    source = scenario_source(options)
-    if options.print_scenario:
-        print(scenario_text(document_with_settings(source, options.settings)), end="")
+        print(put_back(options.restore, cases[0].loaded if cases else None))
         return ExitCode.DONE
     check_resume(options)
-    cases = make_cases(source, options.settings)
     if len(cases) > 1 or cases[0].values:
         raise UsageError("sweep: a tune has its own space: remove sweep")
     return _tune(cases[0].loaded, options)

@@ -265,6 +265,15 @@ def test_a_server_that_is_lost_is_said_with_the_command_that_puts_it_back(perfki
     assert f"perfkit tune --restore {tmp_path / 'tune'}" in finished.stderr
 
 
+@pytest.mark.parametrize(
+    "config", ['{"instance_group": 3}', '{"instance_group": ["x"]}', '{"max_batch_size": "many"}', '{"instance_group": [{"count": []}]}']
+)
+def test_a_configuration_of_another_form_is_no_bug(triton, capsys, config):
+    triton.loaded = config
+    assert main(["tune", triton.url, "-m", "m", "--dry-run"]) in (2, 6)
+    assert "bug in perfkit" not in capsys.readouterr().err
+
+
 def synthetic(tmp_path, *more, time="40s"):
     server = "-m server_stub --model synthetic --synthetic service=constant:5ms,servers={servers} --http-port {port} --grpc-port 0"
     command = f"cmd:{shlex.quote(sys.executable)} {server} --exit-with-stdin"

@@ -187,6 +187,8 @@ def _row(state: TuneState, candidate: Candidate, *, has_slo: bool) -> Row:
 def _sentence(kind: Kind, rows: Sequence[Row], best: int | None, ratio: Ratio | None, bound: float | None, slo: Mapping[str, str]) -> str:
     limits = " and ".join(f"{name.replace('_', '.')} < {limit}" for name, limit in slo.items())
     under = f" under {limits}" if limits else ""
+    if best is None and any(row.state in ("invalid", "waiting") for row in rows):
+        return "No configuration could be measured."
     if best is None:
         return f"No configuration was found that answers requests{f' with {limits}' if limits else ''}."
     no_other = (
@@ -229,7 +231,7 @@ def _undecided(state: TuneState, rows: Sequence[Row], best: int | None, ratio: R
     if waiting := [row for row in rows if row.state == "waiting"]:
         found.append(f"The time was over before {_named(waiting)} {'was' if len(waiting) == 1 else 'were'} measured.")
     if invalid := [row for row in rows if row.state == "invalid"]:
-        found.append(f"{_named(invalid)} could not be measured: {invalid[0].reason}")
+        found.append(f"{_named(invalid)} could not be measured: {invalid[0].reason or 'most of the windows are not valid.'}")
     alike = [row for row in rows if row.state == "racing" and row.number != best]
     if best is not None and not waiting and alike and ((bound := state.bound(best)) is None or bound > 1 + indifference):
         found.append(f"Not told apart from the best one: {_named(alike)}.")

@@ -15,7 +15,8 @@ from perfkit.stats.percentiles import is_withheld
 from perfkit.stats.slo import CheckedAnswers, JudgedTimes, SloLimits, SloVerdict, judge_slo
 
 State = Literal["waiting", "racing", "worse", "refused", "unmet", "invalid"]
-_MOST_INVALID = 3
+_FEWEST_INVALID, _MOST_INVALID = 3, 3
+"""A configuration has no place in the race with at least 3 windows that are not valid, and more than 3 for each valid one: a disturbance ends."""
 _FEWEST_TO_STEP_DOWN = 2
 
 
@@ -36,7 +37,7 @@ class Entry:
     windows: list[Window] = dataclasses.field(default_factory=list)
     """The valid ones of race and confirmation at its present step."""
     invalid: int = 0
-    """The windows in a row that were not valid."""
+    """The number of those that were not valid."""
 
 
 class TuneState:
@@ -65,11 +66,10 @@ class TuneState:
             if self.scan_step(window.candidate) is None:
                 self._end_scan(entry)
         elif not window.is_valid or window.throughput_per_s <= 0:
-            entry.invalid += 1
-            if entry.invalid >= _MOST_INVALID:
+            entry.invalid += window.phase == "race"
+            if entry.invalid >= max(_FEWEST_INVALID, _MOST_INVALID * len(entry.windows) + 1):
                 entry.state, entry.reason = "invalid", window.reason
         elif entry.step is not None and window.concurrency == self.ladder[entry.step]:
-            entry.invalid = 0
             entry.windows.append(window)
             self._arms.add((window.candidate, window.concurrency))
             if self._misses_slo(entry):

@@ -108,25 +108,30 @@ def plan_tune(
     if (folder := find_changed(control.address, control.model)) is not None:
         if resumed is None or folder != resumed.resolve():
             raise UsageError(f"{control.address}: {describe_changed(control.model, folder)}")
-        put_back(folder)
+        put_back(folder, loaded)
     present = uvloop.run(control.read())
-    space = given or default_space(json.loads(present), len(usable_cpus()))
-    return TunePlan(loaded, candidates_of_config(present, space), ladder, indifference, control, present, str(control.address))
+    try:
+        candidates = candidates_of_config(present, given or default_space(json.loads(present), len(usable_cpus())))
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
+        raise TargetError(f"{control.address}: the configuration of model '{control.model}' has another form than Triton's") from None
+    return TunePlan(loaded, candidates, ladder, indifference, control, present, str(control.address))
 
 
-def put_back(folder: pathlib.Path) -> str:
-    """Puts back the configuration that the tune of a folder found; a sentence. Raises ResultError, UsageError and TargetError."""
+def put_back(folder: pathlib.Path, loaded: LoadedScenario | None = None) -> str:
+    """Puts back the configuration that the tune of a folder found; a sentence. Raises ResultError, UsageError and TargetError.
+
+    `loaded` has the server's URL and what it takes to reach it; None for the URL that the folder names.
+    """
     import uvloop
 
     progress = read_progress(folder)
     if not progress.restores:
         raise ResultError(f"--restore {folder}: this tune started its servers itself: there is nothing to put back")
-    document = {
-        "target": {"url": progress.url, "model": progress.model},
-        "load": {"closed": {"concurrency": 1}},
-        "name": "restore",
-    }
-    control, present = ModelControl(read_document(document, environ={}), progress.url, MonotonicClock()), read_present(folder)
+    if loaded is None:
+        target, load = {"url": progress.url, "model": progress.model}, {"closed": {"concurrency": 1}}
+        loaded = read_document({"name": "restore", "target": target, "load": load}, environ={})
+    urls = loaded.scenario.target.urls_by_protocol.get("http") or (progress.url,)
+    control, present = ModelControl(loaded, urls[0], MonotonicClock()), read_present(folder)
     mark = ChangedModel(control.address, control.model, folder).set()
     try:
         problem = uvloop.run(control.restore(present))

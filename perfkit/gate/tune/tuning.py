@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from perfkit.clock import Clock, MonotonicClock
 from perfkit.errors import TargetError
 from perfkit.gate.arm import GateContext, RunningTarget, RunSpec, measure_loads
-from perfkit.gate.pairs import GateObserver, Stage, blocking_warning
+from perfkit.gate.pairs import GateObserver, Stage
 from perfkit.gate.tune.configured_server import ConfiguredServer, RefusedCandidateError
 from perfkit.gate.tune.folder import Phase, TuneFolder, Window
 from perfkit.gate.tune.outcome import TuneOutcome, tune_outcome
@@ -26,6 +26,7 @@ from perfkit.result.interval_log import read_times
 from perfkit.result.model import Result
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import closed_loop
+from perfkit.stats.validity import INVALIDATING
 from perfkit.units import NS_PER_S, format_duration_ns, format_rate_per_s
 
 WARMUP_NS = NS_PER_S
@@ -271,8 +272,7 @@ def _window_of(result: Result, seconds: Sequence[tuple[tuple[int, int], ...]], p
     point = result.points[0]
     answers = point.checked_answers
     failed = ", ".join(f"{one.message or one.outcome}" for one in point.failures[:1])
-    blocking = blocking_warning(point)
-    why = "" if blocking is None else blocking.first_sentence
+    why = next((warning.first_sentence for warning in point.warnings if warning.code in INVALIDATING), "")
     return Window(
         candidate=candidate,
         phase=phase,

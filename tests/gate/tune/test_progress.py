@@ -93,13 +93,26 @@ def test_a_configuration_whose_windows_miss_the_slo_goes_one_step_down_and_those
     assert state.throughput_per_s(1) == 0.0, "windows of another load do not count"
 
 
-def test_windows_that_are_not_valid_do_not_count_and_three_in_a_row_end_it():
-    state = state_of(scans(0, (100, 200, 300)))
-    for number in range(1, 4):
-        state.add(window(0, "race", number, 4, 300, is_valid=False, reason="The load generator was the bottleneck."))
+def invalid(number, phase="race"):
+    return window(0, phase, number, 4, 300, is_valid=False, reason="The load generator was the bottleneck.")
+
+
+def test_windows_that_are_not_valid_do_not_count_and_end_a_configuration_without_valid_ones():
+    state = state_of([*scans(0, (100, 200, 300)), *map(invalid, (1, 2))])
+    assert state.entries[0].state == "racing"
+    state.add(invalid(3))
     assert state.entries[0].state == "invalid"
     assert state.entries[0].reason == "The load generator was the bottleneck."
     assert state.entries[0].windows == []
+
+
+def test_a_disturbance_of_some_windows_ends_no_configuration():
+    state = state_of([*scans(0, (100, 200, 300)), *(window(0, "race", number, 4, 300) for number in (1, 2)), *map(invalid, range(3, 9))])
+    for number in range(1, 9):
+        state.add(invalid(number, "confirmation"))
+    assert state.entries[0].state == "racing"
+    state.add(invalid(9))
+    assert state.entries[0].state == "invalid"
 
 
 def test_the_ratio_comes_from_the_pairs_of_the_confirmation_alone():
