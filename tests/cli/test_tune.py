@@ -299,6 +299,7 @@ def test_a_command_is_started_with_each_value(tmp_path, capsys):
         (["cmd:serve {port} {threads}", "-m", "m"], "{threads} has no values"),
         (["cmd:serve {port}", "-m", "m", "--rate", "5"], "load: a tune measures closed loops"),
         (["grpc://127.0.0.1:1", "-m", "m"], "over HTTP"),
+        (["http://127.0.0.1:1", "grpc://127.0.0.1:1", "-m", "m"], "one protocol"),
         (["http://127.0.0.1:1", "-m", "m", "--resume"], "--resume needs --out DIR"),
         (["--restore", "{folder}"], "progress.json"),
     ],

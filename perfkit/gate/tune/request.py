@@ -147,6 +147,8 @@ def _check(loaded: LoadedScenario) -> None:
     scenario = loaded.scenario
     if scenario.workloads is not None:
         raise UsageError("workloads: a tune measures one workload, and this scenario is a mix: give each workload a scenario of its own")
+    if len(scenario.target.load_protocols) > 1:
+        raise UsageError("target: a tune measures over one protocol: name one of them (--protocol http)")
     if not isinstance(scenario.load, ClosedLoadSpec):
         raise UsageError("load: a tune measures closed loops, whose concurrency it chooses: give load.closed, or leave out --rate")
     if scenario.fleet is not None:
