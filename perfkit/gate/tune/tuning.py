@@ -207,7 +207,8 @@ class _Tune:
             async with self._server.applied(one, self._context, stage) as target:
                 warmup_ns, scan_ns = self._warmup_ns, min(_SCAN_WINDOW_NS, round(self._first_s * NS_PER_S))
                 while (step := state.scan_step(candidate, self._first_step)) is not None:
-                    scan_s = self._elapsed_s()
+                    if (scan_s := self._elapsed_s()) > self._limit_s:
+                        return
                     await self._measure(candidate, "scan", number, self._ladder[step], scan_ns, warmup_ns, target)
                     warmup_ns, measured_s = min(_STEP_WARMUP_NS, warmup_ns), measured_s + self._elapsed_s() - scan_s
                 if measured_s:
