@@ -8,10 +8,10 @@ import contextlib
 import dataclasses
 import pathlib
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from perfkit.clock import Clock
 from perfkit.errors import MissingEndpointError, PerfkitError, ServerFailedError, TargetError, UsageError
@@ -122,7 +122,7 @@ class ModelControl:
                     return refusal
                 found = await client.model_config_text(self.model, self._version)
                 return "" if is_same_config(found, present) else "the server's configuration is still another one"
-        except TargetError as error:
+        except PerfkitError as error:
             return str(error)
 
     def refused(self, words: str) -> UsageError:
@@ -141,9 +141,9 @@ class ReloadedServer(ConfiguredServer):
     def __init__(self, control: ModelControl, present: str, folder: pathlib.Path, cpus: tuple[int, ...]) -> None:
         self._control, self._present, self._folder, self._cpus = control, present, folder, cpus
         self._mark = ChangedModel(control.address, control.model, folder)
-        self._has_changed = False
-        self._restoring, self._is_restored = threading.Lock(), False
-        self._has_loaded_present = False
+        self._changing = threading.Lock()
+        """Held while the model is loaded, so that it is put back only after that."""
+        self._has_changed = self._is_restored = self._has_loaded_present = False
 
     @override
     async def __aenter__(self) -> Self:
@@ -152,32 +152,25 @@ class ReloadedServer(ConfiguredServer):
 
     @override
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        problem, cancelled = "", None
-        if self._has_changed:
-            restoring = asyncio.ensure_future(self._restore_in_turn())
-            while not restoring.done():
-                try:
-                    await asyncio.shield(restoring)
-                except asyncio.CancelledError as cancellation:  # by a second Ctrl-C, or by whoever awaits this
-                    cancelled = cancellation
-            problem = restoring.result()
+        problem, cancellation = await _to_its_end(self._restore_in_turn()) if self._has_changed else ("", None)
         if problem:
             self._mark.release()
             raise TargetError(self._unrestored(problem)) from error
         self._mark.clear()
-        if cancelled is not None and error is None:
-            raise cancelled
+        if cancellation is not None and error is None:
+            raise cancellation
 
     @override
     @contextlib.asynccontextmanager
     async def applied(self, candidate: Candidate, context: GateContext, stage: Stage) -> AsyncIterator[RunningTarget]:
-        self._has_changed = True
-        if words := await self._control.load(candidate.applied):
-            if not self._has_loaded_present:
-                self._has_changed = False
-                raise self._control.refused(words)
-            raise RefusedCandidateError(words)
+        had_changed, self._has_changed = self._has_changed, True
+        words = await self._load(candidate.applied)
+        if words and not self._has_loaded_present and (candidate.number == 0 or await self._load(self._present)):
+            self._has_changed = had_changed
+            raise self._control.refused(words)
         self._has_loaded_present = True
+        if words:
+            raise RefusedCandidateError(words)
         url = context.loaded.scenario.target.urls_by_protocol["http"][0]
         yield RunningTarget(url, self._cpus)
 
@@ -186,7 +179,7 @@ class ReloadedServer(ConfiguredServer):
         if not self._has_changed:
             self._mark.clear()
             return ""
-        if not self._restoring.acquire(timeout=_RESTORED_WITHIN_S):
+        if not self._changing.acquire(timeout=_RESTORED_WITHIN_S):
             return self._unrestored(f"it was not put back within {_RESTORED_WITHIN_S} s")
         if self._is_restored:
             return ""
@@ -196,9 +189,17 @@ class ReloadedServer(ConfiguredServer):
         self._mark.clear()
         return ""
 
+    async def _load(self, config: str) -> str:
+        """Loads a configuration, to the end even if this is cancelled: a load that goes on would undo what is put back meanwhile."""
+        with self._changing:
+            words, cancellation = await _to_its_end(self._control.load(config))
+        if cancellation is not None:
+            raise cancellation
+        return words
+
     async def _restore_in_turn(self) -> str:
         """Restores unless another thread does so, and then ends this process."""
-        await asyncio.to_thread(self._restoring.acquire)
+        await asyncio.to_thread(self._changing.acquire)
         try:
             problem = await self._control.restore(self._present)
             self._is_restored = not problem
@@ -206,10 +207,21 @@ class ReloadedServer(ConfiguredServer):
                 self._mark.clear()
             return problem
         finally:
-            self._restoring.release()
+            self._changing.release()
 
     def _unrestored(self, problem: str) -> str:
         return (
             f"{self._control.address}: the configuration of model '{self._control.model}' was not put back: {problem}; `{restore_command(self._folder)}` puts "
             "back the one before"
         )
+
+
+async def _to_its_end(work: Coroutine[Any, Any, str]) -> tuple[str, asyncio.CancelledError | None]:
+    """The result of what must not be left halfway, and the last cancellation that came meanwhile, by Ctrl-C or whoever awaits this."""
+    task, cancellation = asyncio.ensure_future(work), None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            cancellation = error
+    return task.result(), cancellation

@@ -9,11 +9,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perfkit.errors import UsageError
+from perfkit.errors import UsageError, suggestion
 
 MOST_CANDIDATES = 64
 _BATCHING, _DELAY, _COUNT = "dynamic_batching", "dynamic_batching.max_queue_delay_microseconds", "instance_group.count"
 _DELAYS_US = ("0", "100", "500", "2000")
+_OPTIONAL = ("dynamic_batching", "instance_group", "max_batch_size", "optimization", "parameters", "response_cache", "sequence_batching")
+"""Keys that a configuration need not name."""
 _OTHER_SCHEDULERS = ("sequence_batching", "ensemble_scheduling")
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 _PLACE = re.compile(r"\{([A-Za-z_]\w*)\}")
@@ -84,6 +86,9 @@ def candidates_of_config(text: str, space: Space) -> tuple[Candidate, ...]:
     `text` is the present configuration as the server writes it.
     """
     config = json.loads(text)
+    for key in space:
+        if (name := key.partition(".")[0]) not in (known := {*config, *_OPTIONAL}):
+            raise UsageError(f"--space {key}: a model's configuration has no {name}{suggestion(name, known)}")
     combinations = _combinations(space)
     found: dict[str, Candidate] = {}
     for values in ({}, *combinations):

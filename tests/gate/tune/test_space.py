@@ -52,6 +52,11 @@ def test_only_the_given_keys_change():
     assert changed.values == {"parameters.a": "2", "parameters.b": "x", "max_batch_size": "16", "optimization.eager_batching": "true"}
 
 
+def test_a_key_that_no_configuration_has_is_refused_with_the_nearest():
+    with pytest.raises(UsageError, match="did you mean instance_group"):
+        candidates_of_config(json.dumps(CONFIG), {"instance_groups.count": ("1", "2")})
+
+
 def test_every_instance_group_gets_the_count():
     groups = {"instance_group": [{"count": 1, "gpus": [0]}, {"count": 2, "gpus": [1]}]}
     first, second = candidates_of_config(json.dumps(groups), {"instance_group.count": ("3",)})
