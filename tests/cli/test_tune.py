@@ -266,7 +266,7 @@ def test_a_server_that_is_lost_is_said_with_the_command_that_puts_it_back(perfki
 
 
 @pytest.mark.parametrize(
-    "config", ['{"instance_group": 3}', '{"instance_group": ["x"]}', '{"max_batch_size": "many"}', '{"instance_group": [{"count": []}]}']
+    "config", ['{"instance_group": 3}', '{"instance_group": ["x"]}', '{"max_batch_size": "many"}', '{"instance_group": [{"count": [2]}]}']
 )
 def test_a_configuration_of_another_form_is_no_bug(triton, capsys, config):
     triton.loaded = config

@@ -43,9 +43,9 @@ def make_outcome(
         state.close_round(number)
     leader = state.leader
     for number in range(1, pairs + 1 if leader else 1):
-        for candidate in (leader, 0):
-            if candidate is not None and state.entries[candidate].step is not None:
-                add(candidate, "confirmation", number, 4, noisy(candidate, number))
+        for one in (leader, 0):
+            if one is not None and state.entries[one].step is not None:
+                add(one, "confirmation", number, 4, noisy(one, number))
     candidates = [Candidate(number, {"instance_group.count": str(number + 1)}, f"serve {number + 1}") for number in range(len(rates))]
     inputs = TuneInputs(
         scenario={"name": "m"}, target="http://127.0.0.1:8000", candidates=tuple(dict(one.values) for one in candidates), ladder=LADDER,
