@@ -90,7 +90,6 @@ class _Tune:
         self._visits_s: list[float] = []
         """How long applying a configuration and the warm-up took, of each visit of this session."""
         self._scans_s: list[float] = []
-        self._warnings: dict[str, int] = {}
 
     async def run(self) -> None:
         """Races and confirms, again if the confirmation shows that a configuration misses the SLO."""
@@ -139,11 +138,11 @@ class _Tune:
             number += 1
 
     async def _confirm(self) -> bool:
-        """Measures the leader and the present configuration in pairs, with fresh windows; false if one of them misses the SLO there."""
+        """Measures the leader and the present configuration in pairs, with fresh windows; false if one misses the SLO or cannot be applied."""
         state, indifference = self._state, self._folder.progress.inputs.indifference
         best = state.is_decided(indifference)
         best = state.leader if best is None else best
-        if best in (None, 0) or best is None or state.entries[0].step is None:
+        if best is None or best == 0 or state.entries[0].step is None:
             return True
         steps = state.entries[best].step, state.entries[0].step
         begun = [one.round for one in self._folder.windows if one.phase == "confirmation"]
@@ -163,7 +162,7 @@ class _Tune:
             random.Random(f"pair {self._seed} {number}").shuffle(pair)
             for candidate in pair:
                 await self._visit(candidate, "confirmation", number, window_s)
-                if (state.entries[best].step, state.entries[0].step) != steps:
+                if (state.entries[best].step, state.entries[0].step) != steps or state.entries[best].state == "refused":
                     return self._elapsed_s() > self._limit_s * (1 - _CONFIRMATION_SHARE)
             number += 1
 
