@@ -151,6 +151,21 @@ def test_a_configuration_that_does_not_load_is_a_row_with_the_servers_words(trit
     assert triton.loaded == before
 
 
+def test_a_configuration_that_loads_no_longer_is_out(triton, tmp_path):
+    before = triton.loaded
+
+    def refuse_the_second_time(_):
+        eights = [one for one in triton.loads if one and json.loads(one)["instance_group"][0]["count"] == 8]
+        triton.refused_counts = {8} if len(eights) > 1 else set()
+
+    triton.on_load = refuse_the_second_time
+    assert main(options(triton, tmp_path)) == 0
+    outcome = outcome_of(tmp_path)
+    assert outcome["rows"][1]["state"] == "refused"
+    assert (outcome["kind"], outcome["best"]) == ("kept", 0)
+    assert triton.loaded == before
+
+
 def test_a_server_that_does_not_load_on_request_is_left_alone(triton, tmp_path, capsys):
     triton.is_explicit = False
     before = triton.loaded
