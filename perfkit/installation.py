@@ -15,12 +15,21 @@ def cache_folder() -> pathlib.Path:
 
     A user without a home has none: the folder of that name cannot be made, and PERFKIT_CACHE_DIR is what mends it.
     """
-    if given := os.environ.get("PERFKIT_CACHE_DIR"):
+    return _folder("PERFKIT_CACHE_DIR", "user_cache_dir")
+
+
+def state_folder() -> pathlib.Path:
+    """Where perfkit keeps what a later command must know: PERFKIT_STATE_DIR, or the user's folder for state; else like `cache_folder`."""
+    return _folder("PERFKIT_STATE_DIR", "user_state_dir")
+
+
+def _folder(variable: str, kind: str) -> pathlib.Path:
+    if given := os.environ.get(variable):
         return pathlib.Path(given)
     import platformdirs  # by commands that need it
 
     try:
-        return pathlib.Path(platformdirs.user_cache_dir("perfkit"))
+        return pathlib.Path(getattr(platformdirs, kind)("perfkit"))
     except RuntimeError:  # neither HOME nor an entry of this user in the system's list
         return pathlib.Path(os.devnull, "perfkit")
 

@@ -90,9 +90,19 @@ class Client:
         """
         return await self.transport.ask(self._calls.model_index)
 
-    async def load_model(self, model: str) -> str:
-        """Loads a model of the server's repository; the server's words if it refuses, otherwise empty."""
-        return await self.transport.ask(lambda one: self._calls.load_model(one, model))
+    async def model_config_text(self, model: str, version: str) -> str:
+        """The model's whole configuration, byte for byte as the server writes it as JSON.
+
+        Raises MissingEndpointError over gRPC, which has no such text, and as `model_config` does.
+        """
+        return await self.transport.ask(lambda one: self._calls.model_config_text(one, model, version))
+
+    async def load_model(self, model: str, config: str = "") -> str:
+        """Loads a model of the server's repository; the server's words if it refuses, otherwise empty.
+
+        `config` is a JSON configuration in place of the one in the repository; empty for that one.
+        """
+        return await self.transport.ask(lambda one: self._calls.load_model(one, model, config))
 
     async def unload_model(self, model: str) -> str:
         """Unloads a model; returns like `load_model`. The server may end its work on the model afterwards."""

@@ -198,14 +198,19 @@ class RpcCalls:
         except ProtocolError as error:
             raise TargetError(f"{transport.address}: {error}") from None
 
+    async def model_config_text(self, transport: GrpcTransport, model: str, version: str) -> str:
+        what = "the text of a configuration is read over HTTP"
+        raise MissingEndpointError(f"{transport.address}: {what}", what)
+
     async def model_index(self, transport: GrpcTransport) -> tuple[IndexedModel, ...]:
         try:
             return protobuf.model_index(await _call(transport, "RepositoryIndex"))
         except RefusedError:
             return ()
 
-    async def load_model(self, transport: GrpcTransport, model: str) -> str:
-        return await _change(transport, "RepositoryModelLoad", model_name=model)
+    async def load_model(self, transport: GrpcTransport, model: str, config: str) -> str:
+        parameters = {"config": v2_pb2.ModelRepositoryParameter(string_param=config)} if config else {}
+        return await _change(transport, "RepositoryModelLoad", model_name=model, parameters=parameters)
 
     async def unload_model(self, transport: GrpcTransport, model: str) -> str:
         return await _change(transport, "RepositoryModelUnload", model_name=model)

@@ -147,6 +147,16 @@ class HttpCalls:
             raise TargetError(f"{transport.address}: {error}") from None
 
     async def model_config(self, transport: HttpTransport, model: str, version: str) -> ModelConfig:
+        try:
+            return rest_models.decode_model_config((await self._model_config(transport, model, version)).body)
+        except ProtocolError:
+            raise TargetError(f"{transport.address}: the configuration of model '{model}' is not valid v2") from None
+
+    async def model_config_text(self, transport: HttpTransport, model: str, version: str) -> str:
+        return (await self._model_config(transport, model, version)).body.decode()
+
+    async def _model_config(self, transport: HttpTransport, model: str, version: str) -> HttpResponse:
+        """The answer with a model's configuration, whose body is a JSON object."""
         response = await self._get_description(transport, rest.model_path(model, version, "config"))
         if may_pass(response.status):
             what = f"the configuration of model '{model}'"
@@ -155,10 +165,7 @@ class HttpCalls:
         missing = MissingEndpointError(f"{transport.address}: the server does not give the configuration of model '{model}': {what}", what)
         if response.status != 200 or not self._is_object(response):
             raise missing
-        try:
-            return rest_models.decode_model_config(response.body)
-        except ProtocolError:
-            raise TargetError(f"{transport.address}: the configuration of model '{model}' is not valid v2") from None
+        return response
 
     def _is_object(self, response: HttpResponse) -> bool:
         """Whether the body is a JSON object: servers that lack a path may answer with a page, or with nothing."""
@@ -200,8 +207,9 @@ class HttpCalls:
         except ProtocolError as error:
             raise TargetError(f"{transport.address}: {error}") from None
 
-    async def load_model(self, transport: HttpTransport, model: str) -> str:
-        return await self._change_repository(transport, model, "load")
+    async def load_model(self, transport: HttpTransport, model: str, config: str) -> str:
+        parameters = {"parameters": {"config": config}} if config else {}
+        return await self._change_repository(transport, model, "load", json.dumps(parameters).encode())
 
     async def unload_model(self, transport: HttpTransport, model: str) -> str:
         return await self._change_repository(transport, model, "unload")
@@ -211,8 +219,8 @@ class HttpCalls:
         response = await _post(transport, "/v2/trace/setting", json.dumps(body).encode())
         return "" if response.status == 200 else self._describe(transport, response)
 
-    async def _change_repository(self, transport: HttpTransport, model: str, action: str) -> str:
-        response = await _post(transport, rest.repository_path(model, action), b"{}")
+    async def _change_repository(self, transport: HttpTransport, model: str, action: str, body: bytes = b"{}") -> str:
+        response = await _post(transport, rest.repository_path(model, action), body)
         return "" if response.status == 200 else self._describe(transport, response)
 
     async def model_statistics(self, transport: HttpTransport, model: str, version: str) -> tuple[ModelStatistics, ...]:

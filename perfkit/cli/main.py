@@ -24,6 +24,7 @@ COMMANDS = {
     "init": "write a scenario for a model of a running server, or list its models",
     "gate": "compare a candidate server with a baseline and exit with the verdict",
     "gate accept": "accept a verdict's regressions until a date, in a file that is reviewed like code",
+    "tune": "find the best configuration of a server, with proof, and put back the present one",
     "bisect": "find the first slower revision of a git repository by paired gates",
     "validate": "check a scenario without sending any request",
     "schema": "print the JSON Schema of a file that perfkit reads or writes",

@@ -32,6 +32,7 @@ DOCUMENTS: Mapping[str, tuple[str, str, str]] = {
     "pair": ("an element of pairs.json of a gate", "perfkit.gate.pairs", "Pair"),
     "accepted": ("a file of accepted changes, which is YAML", "perfkit.history.accepted", "AcceptedFile"),
     "bisection": ("bisection.json of a bisection", "perfkit.bisection.folder", "Bisection"),
+    "tune": ("tune.json of a tune", "perfkit.gate.tune.outcome", "TuneOutcome"),
     "baseline": ("a baseline file", "perfkit.gate.baseline", "Baseline"),
     "plan": ("plan.json of a capacity plan", "perfkit.plan.model", "CapacityPlan"),
     "comparison": ("what `perfkit compare --format json` prints", "perfkit.comparison.result_comparison", "ResultComparison"),

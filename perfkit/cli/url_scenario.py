@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _Read = TypeVar("_Read")
 DEFAULT_CONCURRENCY, DEFAULT_DURATION, DEFAULT_REPETITIONS = (1, 4, 16), "3s", 3
 """Without a scenario: enough to see where throughput levels off and latency rises, in under a minute per protocol."""
+COMMAND_PREFIX = "cmd:"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|(unix|grpc\+unix|http\+unix):")
 _GENERATED = ("random", "zeros", "ones", "arange", "omit")
 _IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
@@ -37,10 +38,12 @@ _KEY_OF_OPTION = {
 }
 
 
-def add_scenario_or_url_options(parser: argparse.ArgumentParser) -> None:
-    """Adds SCENARIO|URL, --set, and the options that describe a scenario if URLs are given."""
+def add_scenario_or_url_options(parser: argparse.ArgumentParser, *, takes_command: bool = False) -> None:
+    """Adds SCENARIO|URL, --set, and the options that describe a scenario if URLs are given; with `takes_command` also cmd:COMMAND, or nothing."""
     what = "a scenario file, the name of a scenario that perfkit ships, or the URLs of a running server, one for each protocol"
-    parser.add_argument("scenario", nargs="+", metavar="SCENARIO|URL", help=what)
+    if takes_command:
+        what = f"{what}; or cmd:COMMAND, which starts the server; {{port}} in it becomes a free port"
+    parser.add_argument("scenario", nargs="*" if takes_command else "+", metavar="SCENARIO|URL", help=what)
     parser.set_defaults(takes_words="scenario")  # URLs may also follow options
     add_settings(parser)
     group = parser.add_argument_group("with a URL", "These options stand for a scenario file, which --print-scenario prints.")
@@ -74,6 +77,11 @@ def scenario_source(options: argparse.Namespace) -> "ScenarioSource":
     from perfkit.scenario.file import find_scenario, read_source
 
     words: list[str] = options.scenario
+    if len(words) == 1 and words[0].startswith(COMMAND_PREFIX):
+        if not options.model:
+            raise UsageError(f"-m MODEL is missing: the model of the server that `{words[0].removeprefix(COMMAND_PREFIX)}` starts")
+        target = {"command": words[0].removeprefix(COMMAND_PREFIX), "protocols": options.protocols or ["http"]}
+        return _source_of_target(target, options.model, options)
     urls = [word for word in words if is_url(word)]
     if not urls:
         if len(words) > 1:
@@ -95,14 +103,17 @@ def is_url(word: str) -> bool:
 
 
 def _source_of_urls(urls: list[str], options: argparse.Namespace) -> "ScenarioSource":
-    from perfkit.scenario.file import ScenarioSource, scenario_name
     from perfkit.target.address import redacted_url
 
     if options.model == "" or (options.model is None and options.print_scenario):
         raise UsageError(f"-m MODEL is missing; to list the server's models: perfkit init {redacted_url(urls[0])}")
-    target = target_of_urls(urls, options.protocols)
-    target["model"] = model = options.model or _only_model(urls)
-    document: dict[str, Any] = {"name": scenario_name(model), "target": target}
+    return _source_of_target(target_of_urls(urls, options.protocols), options.model or _only_model(urls), options)
+
+
+def _source_of_target(target: dict[str, Any], model: str, options: argparse.Namespace) -> "ScenarioSource":
+    from perfkit.scenario.file import ScenarioSource, scenario_name
+
+    document: dict[str, Any] = {"name": scenario_name(model), "target": {**target, "model": model}}
     origins: Origins = {("target", "url"): "URL", ("target", "urls"): "URL", ("target", "model"): "-m", ("slo",): "--slo"}
     workload: dict[str, Any] = {}
     if options.batch_size is not None:

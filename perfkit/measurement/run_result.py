@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from perfkit.result.load import Load
     from perfkit.result.model import Point, PointKey, Result, Resumption, Status
     from perfkit.result.search import Search
+    from perfkit.scenario.load import Slo
     from perfkit.spans.breakdown import Breakdown
     from perfkit.stats.slo import SloLimits
 
@@ -149,12 +150,17 @@ class RunResult:
         scenario = self._loaded.scenario if measured.workload is None else self._plain[measured.workload].scenario
         if self._is_search or measured.is_alone or (slo := scenario.slo) is None:
             return None
-        from perfkit.result.distribution import QUANTILES
-        from perfkit.stats.slo import SloLimits
+        return slo_limits(slo)
 
-        limits = {QUANTILES[name]: limit_ns for name, limit_ns in slo.percentiles_ns.items()}
-        first = slo.first_response.percentiles_ns if slo.first_response is not None else {}
-        return SloLimits(limits, slo.error_rate, slo.wrong_answers, {QUANTILES[name]: limit_ns for name, limit_ns in first.items()})
+
+def slo_limits(slo: "Slo") -> "SloLimits":
+    """The limits of a scenario's SLO as `judge_slo` takes them."""
+    from perfkit.result.distribution import QUANTILES
+    from perfkit.stats.slo import SloLimits
+
+    limits = {QUANTILES[name]: limit_ns for name, limit_ns in slo.percentiles_ns.items()}
+    first = slo.first_response.percentiles_ns if slo.first_response is not None else {}
+    return SloLimits(limits, slo.error_rate, slo.wrong_answers, {QUANTILES[name]: limit_ns for name, limit_ns in first.items()})
 
 
 def why_not_resumable(loaded: LoadedScenario) -> str:

@@ -95,6 +95,14 @@ class Gate(Section):
         return metrics
 
 
+class Tune(Section):
+    """What `perfkit tune` varies; other commands ignore this section."""
+
+    space: Annotated[dict[Text, Annotated[tuple[Text | int | float | bool, ...], Field(min_length=1)]], Field(min_length=1)] | None = None
+    """The values of each key: of the model's configuration, such as `instance_group.count: [1, 2, 4]`, or of the places in `target.command`, such
+    as `threads: [1, 2]` for `{threads}`. The first value of a place is the present one. The default follows from the model's configuration."""
+
+
 RankFigure = Literal[
     "throughput", "goodput", "capacity", "energy", "gpu_memory", "error_rate", "p50", "p90", "p95", "p99", "p99_9", "p99_99"
 ]  # fmt: skip

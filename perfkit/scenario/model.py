@@ -17,7 +17,7 @@ from perfkit.scenario.load import (
     SearchLoadSpec,
     Slo,
 )
-from perfkit.scenario.measure import Fleet, Gate, Measure, Rank, check_fleet
+from perfkit.scenario.measure import Fleet, Gate, Measure, Rank, Tune, check_fleet
 from perfkit.scenario.mix import MOST_WORKLOADS, MixedWorkload, check_mix, fill_common_parts, plain_document
 from perfkit.scenario.section import Section, Text
 from perfkit.scenario.sequences import Sequences, Stream
@@ -87,6 +87,8 @@ class Scenario(Section):
     """Traces sampled requests in the server; None traces none."""
     gate: Gate | None = None
     """How `perfkit gate` compares servers."""
+    tune: Tune | None = None
+    """What `perfkit tune` varies."""
     sweep: Annotated[dict[Text, Annotated[tuple[Any, ...] | dict[Text, Any], Field(min_length=1)]], Field(min_length=1)] | None = None
     """Dotted keys and the values of each, or `choices`, which are named sets of keys: every combination is measured. None in a scenario
     that was read from a file."""

@@ -8,6 +8,7 @@ import pytest
 from perfkit.api_v2.client import Client
 from perfkit.api_v2.grpc import RpcCalls
 from perfkit.errors import MissingEndpointError, TargetError
+from perfkit.protocol import v2_pb2
 from perfkit.target.address import Address
 from perfkit.transport.base import OneAddress
 from perfkit.transport.grpc.calls import RefusedError
@@ -93,3 +94,29 @@ def test_a_call_that_the_server_does_not_have_is_an_answer():
     with pytest.raises(TargetError, match="does not offer model 'm': UNIMPLEMENTED: no such method") as caught:
         asyncio.run(client.model_metadata("m", ""))
     assert not caught.value.may_pass
+
+
+class Taking(OneAddress):
+    """Takes every call, and keeps the last one."""
+
+    address = ADDRESS
+    taken = b""
+
+    async def exchange(self, call):
+        self.taken = bytes(call.message)
+        return b""
+
+
+@pytest.mark.parametrize(("config", "parameters"), [("", {}), ('{"max_batch_size": 4}', {"config": '{"max_batch_size": 4}'})])
+def test_a_model_is_loaded_with_the_configuration_that_is_given(config, parameters):
+    transport = Taking()
+    client = Client(cast(Any, transport), RpcCalls(TransportOptions(timeout_ns=10**9)))
+    assert asyncio.run(client.load_model("m", config)) == ""
+    sent = v2_pb2.RepositoryModelLoadRequest.FromString(transport.taken)
+    assert sent.model_name == "m"
+    assert {name: value.string_param for name, value in sent.parameters.items()} == parameters
+
+
+def test_the_text_of_a_configuration_is_no_matter_of_grpc():
+    with pytest.raises(MissingEndpointError, match="over HTTP"):
+        asyncio.run(refusing("UNKNOWN: ").model_config_text("m", ""))

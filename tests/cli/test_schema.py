@@ -25,6 +25,7 @@ from perfkit.result.search import FittedCurve, LimitCount, Search, SearchProbe
 from perfkit.result.sweep import SweepFolder, SweepRank
 from tests import stored_results
 from tests.closed_schema import validator_of
+from tests.gate.tune.tune_outcomes import make_outcome
 from tests.history.test_accepted import change
 from tests.report.conftest import Synthetic
 from tests.simulated_pairs import make_pairs
@@ -94,6 +95,7 @@ def written_documents(folder):
     path = folder / "accepted.yaml"
     write_accepted(path, [change()])
     yield "accepted", json.loads(json.dumps(yaml.safe_load(path.read_text()), default=str))
+    yield "tune", make_outcome([100, 160, 130, 0, 300], refused=[4]).document()
     yield "sweep", json.loads((sweep.folder / "sweep.json").read_text())
     inputs = GateInputs(scenario={"name": "x"}, baseline="http://a", candidate="http://b", control_pairs=0, perfkit="1")
     gate = GateFolder(folder / "gate", GateManifest(inputs=inputs, seed=7, started_at=results[0].started_at))

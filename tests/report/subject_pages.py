@@ -28,10 +28,12 @@ from perfkit.report.run import run_page
 from perfkit.report.run_charts import run_charts
 from perfkit.report.sweep import write_sweep_report
 from perfkit.report.timeline import read_timeline
+from perfkit.report.tune import render_tune_html
 from perfkit.report.verdict_page import render_verdict_html
 from perfkit.result.search import FittedCurve, LimitCount, Search, SearchProbe
 from perfkit.result.sweep import SweepFolder, SweepRank
 from perfkit.search.capacity_search import explain_search
+from tests.gate.tune.tune_outcomes import make_outcome
 from tests.queue_results import Writer, write_mm1_results
 from tests.report.conftest import Synthetic
 
@@ -42,6 +44,7 @@ def write_page(subject: str, folder: pathlib.Path) -> pathlib.Path:
         return {"sweep": sweep_page, "plan": plan_page}[subject](folder)
     texts = {
         "search": lambda: search_page(folder), "gate": gate_page, "compare": lambda: compare_page(folder), "history": history_page,
+        "tune": lambda: render_tune_html(make_outcome([100, 160, 130, 158, 300], refused=[4], rounds=8)),
     }  # fmt: skip
     file = folder / f"{subject}.html"
     file.write_text(texts[subject](), encoding="utf-8")

@@ -93,7 +93,9 @@ def test_stalls_bursts_and_invalid_points_are_named_without_scrolling(browser, r
     assert max(bottoms.values()) < 900
 
 
-@pytest.mark.parametrize(("subject", "charts"), [("search", 4), ("gate", 3), ("compare", 5), ("history", 2), ("sweep", 1), ("plan", 14)])
+@pytest.mark.parametrize(
+    ("subject", "charts"), [("search", 4), ("gate", 3), ("compare", 5), ("history", 2), ("sweep", 1), ("plan", 14), ("tune", 1)]
+)
 def test_the_page_of_every_subject_is_drawn_fits_a_telephone_and_is_accessible(browser, pages, subject, charts):
     page = pages(subject)
     assert page.stat().st_size < LARGEST_BYTES

@@ -1,0 +1,178 @@
+"""`perfkit tune`: finds the best configuration of a server; whether it is decided is the exit code."""
+
+import argparse
+import asyncio
+import json
+import os
+import pathlib
+import random
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from perfkit.cli.exit_code import ExitCode
+from perfkit.cli.options import add_ready_timeout, add_resume, check_resume, command_that_continues, positive_duration_ns
+from perfkit.cli.output import reader_may_leave, write_output
+from perfkit.cli.url_scenario import add_scenario_or_url_options, scenario_source
+from perfkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from perfkit.gate.tune.configured_server import ConfiguredServer
+    from perfkit.gate.tune.folder import TuneFolder
+    from perfkit.gate.tune.outcome import TuneOutcome
+    from perfkit.gate.tune.space import Candidate
+    from perfkit.gate.tune.tuning import TuneRequest
+    from perfkit.scenario.file import LoadedScenario
+
+_SCAN_OF_A_CANDIDATE_S, _VISIT_S = 9.0, 2.5
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's options."""
+    add_scenario_or_url_options(parser, takes_command=True)
+    space = (
+        "the values of a key: of the model's configuration, such as instance_group.count=1,2,4, dynamic_batching=off,on or parameters.NAME=a,b, "
+        "or of {KEY} in a command, whose first value is the present one; may be repeated; default: the scenario's tune.space, or instances "
+        "and batching as the model's configuration allows them"
+    )
+    parser.add_argument("--space", action="append", default=[], metavar="KEY=VALUE[,VALUE…]", help=space)
+    time = "spend at most this long, such as 20m, which is the default"
+    parser.add_argument("--time", type=positive_duration_ns, default="20m", metavar="TIME", help=time)
+    indifference = "how much better another configuration may be in a decided answer; default: 3%%"
+    parser.add_argument("--indifference", type=_share, default="3%", metavar="SHARE", help=indifference)
+    parser.add_argument("--dry-run", action="store_true", help="print the configurations and the time, and change nothing")
+    restore = (
+        "put back the configuration that the tune in this folder found, after perfkit was killed; with a target where it needs credentials"
+    )
+    parser.add_argument("--restore", type=pathlib.Path, metavar="DIR", help=restore)
+    parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="the tune's folder; default: reports/<name>-tune-<UTC time>")
+    add_resume(parser, "windows that an interrupted or killed tune")
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="output on stdout: a table, or tune.json")
+    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write a Markdown report")
+    parser.add_argument("--quiet", action="store_true", help="print no progress on stderr")
+    add_ready_timeout(parser, "a server that a command starts")
+    parser.set_defaults(execute=_execute)
+
+
+def _execute(options: argparse.Namespace) -> ExitCode:
+    from perfkit.scenario.file import document_with_settings, make_cases, scenario_text
+
+    if not options.scenario and options.restore is None:
+        raise UsageError("a target is missing: perfkit tune URL -m MODEL, perfkit tune SCENARIO, or perfkit tune cmd:COMMAND -m MODEL")
+    source = scenario_source(options) if options.scenario else None
+    if source is not None and options.print_scenario:
+        print(scenario_text(document_with_settings(source, options.settings)), end="")
+        return ExitCode.DONE
+    cases = make_cases(source, options.settings) if source is not None else ()
+    if options.restore is not None:
+        from perfkit.gate.tune.request import put_back
+
+        print(put_back(options.restore, cases[0].loaded if cases else None))
+        return ExitCode.DONE
+    check_resume(options)
+    if len(cases) > 1 or cases[0].values:
+        raise UsageError("sweep: a tune has its own space: remove sweep")
+    return _tune(cases[0].loaded, options)
+
+
+def _tune(loaded: "LoadedScenario", options: argparse.Namespace) -> ExitCode:
+    from perfkit.clock import utc_now
+    from perfkit.gate.tune.folder import TuneFolder
+    from perfkit.gate.tune.request import plan_tune
+    from perfkit.report.tune import render_tune_html
+    from perfkit.result.output_folder import locked
+
+    now = utc_now()
+    plan = plan_tune(
+        loaded,
+        options.space,
+        indifference=options.indifference,
+        is_default_load=options.concurrency is None and _is_of_options(options),
+        resumed=options.out if options.resume else None,
+    )
+    if options.dry_run:
+        _print_space(plan.candidates, plan.ladder, options.time / 1e9)
+        return ExitCode.DONE
+    out = options.out or pathlib.Path("reports") / f"{loaded.scenario.name}-tune-{now:%Y%m%dT%H%M%SZ}"
+    with locked(out):
+        progress = plan.progress(random.SystemRandom().randrange(2**31), now.isoformat(timespec="milliseconds"))
+        folder = TuneFolder(out, progress, plan.present, resumes=options.resume)
+        request, server = plan.request(folder, options.time, options.ready_timeout)
+        outcome, code = _measure(request, server, folder, options)
+        if outcome is None:
+            return code
+        texts = {**plan.files(outcome), "report.html": render_tune_html(outcome)}
+        for name, text in texts.items():
+            folder.write(name, text)
+    return _report(outcome, folder.folder, list(texts), options)
+
+
+def _measure(
+    request: "TuneRequest", server: "ConfiguredServer", folder: "TuneFolder", options: argparse.Namespace
+) -> "tuple[TuneOutcome | None, ExitCode]":
+    from perfkit.cli.signals import SignalHandler
+    from perfkit.gate.tune.tuning import run_tune
+    from perfkit.measurement.control import Interruption
+    from perfkit.report.live import LiveGate
+
+    def put_back() -> None:
+        if problem := server.end_now():
+            print(f"perfkit: {problem}", file=sys.stderr, flush=True)
+
+    live, interruption = LiveGate(quiet=options.quiet), Interruption()
+    signals = SignalHandler(interruption, lambda: live.message("ending; the server is put back"))
+    signals.before_exit = put_back
+    try:
+        return signals.run(run_tune(request, folder, live, interruption)), ExitCode.DONE
+    except BaseException as error:
+        again = command_that_continues(options, folder.folder, "--resume")
+        print(f"perfkit: what was measured is in {folder.folder}; to continue: {again}", file=sys.stderr)
+        if isinstance(error, asyncio.CancelledError) and signals.exit_code:
+            return None, signals.exit_code
+        raise
+
+
+def _report(outcome: "TuneOutcome", folder: pathlib.Path, written: Sequence[str], options: argparse.Namespace) -> ExitCode:
+    from perfkit.report.tune import print_tune, print_tune_status, render_tune_markdown
+
+    with reader_may_leave():
+        if options.format == "json":
+            print(json.dumps(outcome.document(), indent=1))
+        else:
+            print_tune(outcome)
+            print(f"{folder}{os.sep}: {', '.join(written)}")
+    if options.markdown is not None:
+        write_output("--markdown", options.markdown, render_tune_markdown(outcome))
+    code = ExitCode.INCONCLUSIVE if outcome.kind == "undecided" else ExitCode.DONE
+    print_tune_status(outcome, code)
+    return code
+
+
+def _print_space(candidates: "Sequence[Candidate]", ladder: Sequence[int], limit_s: float) -> None:
+    from perfkit.units import format_minutes
+
+    for candidate in candidates:
+        print(f"{candidate.number:>3}  {candidate.title}{'  (present)' if not candidate.number else ''}")
+    first_s, round_s = len(candidates) * (_SCAN_OF_A_CANDIDATE_S + _VISIT_S), len(candidates) * _VISIT_S
+    print(f"{len(candidates)} configurations, each at up to {len(ladder)} concurrencies from {ladder[0]} to {ladder[-1]}")
+    print(
+        f"about {format_minutes(first_s)} for the first round, {format_minutes(round_s)} for the second; at most {format_minutes(limit_s)} in all"
+    )
+
+
+def _is_of_options(options: argparse.Namespace) -> bool:
+    """Whether the command line describes the scenario, whose load is then perfkit's own."""
+    from perfkit.cli.url_scenario import COMMAND_PREFIX, is_url
+
+    return any(is_url(word) or word.startswith(COMMAND_PREFIX) for word in options.scenario)
+
+
+def _share(text: str) -> float:
+    from perfkit.units import parse_share
+
+    try:
+        if 0 < (share := parse_share(text)) < 1:
+            return share
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    raise argparse.ArgumentTypeError(f"expected a share such as 3%, found {text!r}")

@@ -1,0 +1,219 @@
+"""The state of a tune, which follows from its windows alone: what each configuration is worth, and which are left. Pure."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from perfkit.gate.tune.folder import Window
+from perfkit.gate.tune.ladder import Scanned, best_step, next_step
+from perfkit.gate.tune.race import Ratio, Standing, ratio_of_pairs, stand
+from perfkit.result.model import MOST_FAILED_SHARE
+from perfkit.stats.buckets import BucketCounts, bucket_bounds_ns
+from perfkit.stats.percentiles import is_withheld
+from perfkit.stats.slo import CheckedAnswers, JudgedTimes, SloLimits, SloVerdict, judge_slo
+
+State = Literal["waiting", "racing", "worse", "refused", "unmet", "invalid"]
+_FEWEST_INVALID, _MOST_INVALID = 3, 3
+"""A configuration has no place in the race with at least 3 windows that are not valid, and more than 3 for each valid one: a disturbance ends."""
+_FEWEST_TO_STEP_DOWN = 2
+
+
+@dataclasses.dataclass(slots=True)
+class Entry:
+    """One configuration in the race."""
+
+    state: State = "waiting"
+    step: int | None = None
+    """Of the ladder: where its throughput is measured."""
+    reason: str = ""
+    """Why it is not in the race, as a sentence."""
+    better: int | None = None
+    """A configuration that is shown better."""
+    out_after: int = 0
+    """The round after which it was dropped."""
+    scans: list[Window] = dataclasses.field(default_factory=list)
+    windows: list[Window] = dataclasses.field(default_factory=list)
+    """The valid ones of race and confirmation at its present step."""
+    invalid: int = 0
+    """The number of those that were not valid."""
+
+
+class TuneState:
+    """Adds windows in the order of measurement."""
+
+    def __init__(self, candidates: int, ladder: Sequence[int], slo: SloLimits | None) -> None:
+        self.entries = [Entry() for _ in range(candidates)]
+        self.ladder = tuple(ladder)
+        self._slo = slo
+        self._arms: set[tuple[int, int]] = set()
+        self.standing: Standing | None = None
+        self.closed_round = 0
+        """The last round that was judged."""
+
+    def add(self, window: Window) -> None:
+        """Takes the next window."""
+        if window.phase == "race" and window.round > self.closed_round + 1:
+            self.close_round(window.round - 1)
+        elif window.phase == "confirmation":
+            self.close_round()
+        entry = self.entries[window.candidate]
+        if window.refusal:
+            entry.state, entry.reason = "refused", window.refusal
+        elif window.phase == "scan":
+            entry.scans.append(window)
+            if self.scan_step(window.candidate) is None:
+                self._end_scan(entry)
+        elif not window.is_valid or window.throughput_per_s <= 0:
+            entry.invalid += window.phase == "race"
+            if entry.invalid >= max(_FEWEST_INVALID, _MOST_INVALID * len(entry.windows) + 1):
+                entry.state, entry.reason = "invalid", window.reason
+        elif entry.step is not None and window.concurrency == self.ladder[entry.step]:
+            entry.windows.append(window)
+            self._arms.add((window.candidate, window.concurrency))
+            if self._misses_slo(entry):
+                self._step_down(window.candidate)
+
+    def scan_step(self, candidate: int, start: int = 0) -> int | None:
+        """The step of the ladder to scan next; None once it is known where the configuration is measured."""
+        entry = self.entries[candidate]
+        if entry.step is not None or entry.state in ("refused", "unmet", "invalid"):
+            return None
+        scanned = self._scanned(entry)
+        first = self.ladder.index(entry.scans[0].concurrency) if entry.scans else start
+        return next_step(scanned, first, len(self.ladder))
+
+    def close_round(self, number: int | None = None) -> None:
+        """Judges the race after a round, by default after the last one that has windows."""
+        last = max((window.round for entry in self.entries for window in entry.windows if window.phase == "race"), default=0)
+        number = last if number is None else number
+        if number <= self.closed_round:
+            return
+        self.closed_round = number
+        left = [index for index, entry in enumerate(self.entries) if entry.state == "racing"]
+        if number < 2 or not left:
+            return
+        self.standing = stand(self._race_windows(), left, len(self._arms))
+        for index, better in self.standing.worse.items():
+            entry = self.entries[index]
+            entry.state, entry.better, entry.out_after = "worse", better, number
+
+    def left(self) -> list[int]:
+        """The configurations that are still measured in the race."""
+        return [index for index, entry in enumerate(self.entries) if entry.state in ("waiting", "racing")]
+
+    @property
+    def leader(self) -> int | None:
+        """The best configuration so far; None while none races."""
+        racing = [index for index, entry in enumerate(self.entries) if entry.state == "racing"]
+        if self.standing is not None and self.standing.leader in racing:
+            return self.standing.leader
+        return max(racing, key=self.throughput_per_s, default=None)
+
+    def bound(self, candidate: int) -> float | None:
+        """By which factor the best configuration may be better than this one, at most; None while nothing is known."""
+        if self.standing is None or any(entry.state == "waiting" for entry in self.entries):
+            return None
+        known = self.standing.bounds.get(candidate)
+        return known if known is not None and known < float("inf") else None
+
+    def is_decided(self, indifference: float) -> int | None:
+        """The configuration that no other is better than by more than the share, the present one at first; None while none is known."""
+        for candidate in (0, self.leader):
+            if candidate is not None and self.entries[candidate].state == "racing":
+                bound = self.bound(candidate)
+                if bound is not None and bound <= 1 + indifference:
+                    return candidate
+        return None
+
+    def ratio(self, candidate: int) -> Ratio | None:
+        """The throughput of a configuration ÷ that of the present one, from the windows of the confirmation alone."""
+        return ratio_of_pairs(self.pairs(candidate))
+
+    def pairs(self, candidate: int) -> list[tuple[float, float]]:
+        """The throughputs of a configuration and of the present one in the pairs of the confirmation."""
+        mine, present = (
+            {one.round: one.throughput_per_s for one in self.entries[index].windows if one.phase == "confirmation"}
+            for index in (candidate, 0)
+        )
+        return [(mine[number], present[number]) for number in sorted(mine.keys() & present.keys())]
+
+    def throughput_per_s(self, candidate: int) -> float:
+        """The mean throughput at its step; 0 without a window."""
+        windows = self.entries[candidate].windows
+        return sum(one.throughput_per_s * one.length_s for one in windows) / sum(one.length_s for one in windows) if windows else 0.0
+
+    def percentile_ns(self, candidate: int, quantile: float) -> int | None:
+        """A percentile of the service times at its step; None with too few."""
+        times = BucketCounts.merged(part for one in self.entries[candidate].windows for part in _times_of(one))
+        return None if is_withheld(quantile, times.count) else min(times.values_at([quantile])[0], times.max_ns)
+
+    def judged(self, candidate: int) -> SloVerdict:
+        """The SLO's verdict on the pooled windows at its step; only with an SLO."""
+        return self._judge(self.entries[candidate].windows)
+
+    def _misses_slo(self, entry: Entry) -> bool:
+        """Whether the windows at the present step violate the SLO, and most of them are beyond it: a disturbance is in few of them."""
+        if self._slo is None or len(entry.windows) < _FEWEST_TO_STEP_DOWN:
+            return False
+        each, most = [self._judge([one]) for one in entry.windows], len(entry.windows) / 2
+        is_shown = self._judge(entry.windows).verdict == "violated" or sum(one.verdict == "violated" for one in each) > most
+        return is_shown and sum(one.is_beyond for one in each) > most
+
+    def _judge(self, windows: Sequence[Window]) -> SloVerdict:
+        assert self._slo is not None
+        parts = [list(_times_of(one)) for one in windows]
+        counts = {
+            name: sum(getattr(one, name) for one in windows) for name in ("scheduled", "failed", "answers", "checked", "wrong", "refused")
+        }
+        answers = CheckedAnswers(counts["answers"], counts["checked"], counts["wrong"], counts["refused"])
+        times = JudgedTimes(BucketCounts.merged(one for part in parts for one in part), parts)
+        return judge_slo(self._slo, times, counts["failed"] / max(counts["scheduled"], 1), answers=answers)
+
+    def _scanned(self, entry: Entry) -> list[Scanned]:
+        scanned = []
+        for one in entry.scans:
+            is_answered = one.failed <= MOST_FAILED_SHARE * max(one.scheduled, 1) and one.throughput_per_s > 0
+            meets = is_answered and (self._slo is None or self._judge([one]).verdict != "violated")
+            scanned.append(Scanned(self.ladder.index(one.concurrency), one.throughput_per_s, meets))
+        return scanned
+
+    def _end_scan(self, entry: Entry) -> None:
+        entry.step = best_step(self._scanned(entry))
+        entry.state = "unmet" if entry.step is None else "racing"
+        if entry.step is None:
+            least = min(entry.scans, key=lambda one: one.concurrency)
+            entry.reason = least.reason or (self._judge([least]).reason if self._slo is not None else "no request was answered")
+
+    def _step_down(self, candidate: int) -> None:
+        """Measures a configuration with fewer requests in flight; those that were dropped because of it are in the race again."""
+        entry = self.entries[candidate]
+        reason = self.judged(candidate).reason
+        assert entry.step is not None
+        entry.windows, entry.invalid = [], 0
+        if entry.step == 0:
+            entry.state, entry.step, entry.reason = "unmet", None, reason
+        else:
+            entry.step -= 1
+            entry.state = "racing"
+        for other in self.entries:
+            if other.state == "worse" and other.better == candidate:
+                other.state, other.better, other.out_after = "racing", None, 0
+        self.standing = None
+
+    def _race_windows(self) -> Mapping[int, Mapping[int, float]]:
+        return {
+            index: {one.round: one.throughput_per_s for one in entry.windows if one.phase == "race"}
+            for index, entry in enumerate(self.entries)
+            if entry.state in ("racing", "worse") and any(one.phase == "race" for one in entry.windows)
+        }
+
+
+def _times_of(window: Window) -> list[BucketCounts]:
+    parts = []
+    for pairs in window.times:
+        indices, counts = (np.array(column, dtype=np.int64) for column in zip(*pairs, strict=True))
+        lows, highs = bucket_bounds_ns(indices[[0, -1]])
+        parts.append(BucketCounts(indices, counts, int(lows[0]), int(highs[1])))
+    return parts

@@ -1,0 +1,128 @@
+"""The race of configurations: which are shown worse, which leads, and by how much another one may be better. Pure.
+
+In every round each configuration that is left is measured once, in random order. Differences of the logarithms of the throughput within
+a round cancel what changes slowly. All statements hold together with a probability of at least 97.5 %, whatever configuration leads and
+whenever the race is looked at: the best configuration is never dropped, and no other is better by more than is stated.
+"""
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from perfkit.stats.probability import student_t_quantile
+
+ERROR = 0.025
+"""The chance that the best configuration is dropped, or that a stated bound is too low."""
+CONFIRMATION_ERROR = 0.025
+"""The chance that the interval of the confirmation does not hold the ratio."""
+_FEWEST_OF_ITS_OWN = 5
+_PRIOR = 8
+"""The degrees of freedom that the variance of all windows counts for beside a configuration's own."""
+_FEWEST_PAIRS = 5
+
+Windows = Mapping[int, Mapping[int, float]]
+"""The throughput of each window, by configuration and round."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Standing:
+    """The race after a round."""
+
+    leader: int
+    worse: Mapping[int, int]
+    """The configurations that are shown worse, each with one that is better."""
+    bounds: Mapping[int, float]
+    """For each configuration that is left, by which factor the best may be better than it: at least 1, infinite while nothing is known."""
+
+
+def stand(windows: Windows, left: Collection[int], entered: int) -> Standing:
+    """Compares the configurations that are left; those dropped before still tell how the rounds differed.
+
+    `entered` is the number of configurations that ever raced. A difference is judged by Student's t with the variance of all windows;
+    where a configuration's own is larger and it has at least 5 windows, with a mean of both (as in G. Smyth, *Statistical Applications in
+    Genetics and Molecular Biology* 3, 2004, with a prior of 8 degrees of freedom). The error is divided over configurations and rounds:
+    of n common rounds the share 1/(n(n+1)), which add up to 1 (a union bound, so that the race may be looked at after each round).
+    """
+    noise = _Noise(windows)
+    order = sorted(left)
+    uppers = {(one, other): noise.upper(one, other, entered) for one in order for other in order if one != other}
+    worse = {}
+    for one in order:  # the one that beats it most clearly
+        beaten = [(upper, other) for (first, other), upper in uppers.items() if first == one]
+        if beaten and min(beaten)[0] < 0:
+            worse[one] = min(beaten)[1]
+    kept = [one for one in order if one not in worse]
+    bounds = {one: math.exp(max([0.0, *(uppers[other, one] for other in kept if other != one)])) for one in kept}
+    return Standing(max(kept, key=lambda one: noise.effects.get(one, -math.inf)), worse, bounds)
+
+
+class _Noise:
+    """The additive model of configurations and rounds, and the variance that it leaves."""
+
+    def __init__(self, windows: Windows) -> None:
+        self._logs = {one: {number: math.log(rate) for number, rate in rounds.items()} for one, rounds in windows.items() if rounds}
+        names, rounds = list(self._logs), sorted({number for held in self._logs.values() for number in held})
+        cells = [(names.index(one), rounds.index(number), value) for one, held in self._logs.items() for number, value in held.items()]
+        values = np.array([value for *_, value in cells])
+        columns = len(names) + len(rounds)
+        design: npt.NDArray[np.float64] = np.zeros((len(cells), columns))
+        for row, (name, number, _) in enumerate(cells):
+            design[row, name] = design[row, len(names) + number] = 1.0
+        fitted, _, rank, _ = np.linalg.lstsq(design, values, rcond=None)
+        residuals = values - design @ fitted
+        self.degrees = len(cells) - int(rank)
+        self.variance = float(residuals @ residuals) / self.degrees if self.degrees > 0 else math.inf
+        self.effects = {name: float(fitted[index]) for index, name in enumerate(names)}
+        self._squares = dict.fromkeys(names, 0.0)
+        for residual, (index, *_) in zip(residuals.tolist(), cells, strict=True):
+            self._squares[names[index]] += residual**2 / (1 - 1 / max(len(names), 2))
+
+    def upper(self, one: int, other: int, entered: int) -> float:
+        """The upper bound of how much better `one` is than `other`, as a logarithm; infinite with fewer than two common rounds."""
+        first, second = self._logs.get(one, {}), self._logs.get(other, {})
+        common = sorted(first.keys() & second.keys())
+        count = len(common)
+        if count < 2 or self.degrees < 1:
+            return math.inf
+        mean = statistics.fmean(first[number] - second[number] for number in common)
+        (variance, degrees), (other_variance, other_degrees) = self._variance_of(one), self._variance_of(other)
+        quantile = student_t_quantile(1 - ERROR / (max(entered, 2) * count * (count + 1)), min(degrees, other_degrees))
+        return mean + quantile * math.sqrt((variance + other_variance) / count)
+
+    def _variance_of(self, one: int) -> tuple[float, int]:
+        """The variance of a configuration's windows, and its degrees of freedom: that of all windows, or more where its own is larger."""
+        degrees = len(self._logs[one]) - 1
+        if degrees + 1 < _FEWEST_OF_ITS_OWN or self._squares[one] <= degrees * self.variance:
+            return self.variance, self.degrees
+        return (_PRIOR * self.variance + self._squares[one]) / (_PRIOR + degrees), min(_PRIOR + degrees, self.degrees)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ratio:
+    """A ratio of throughputs with its 97.5 % interval."""
+
+    estimate: float
+    low: float
+    high: float
+
+    @property
+    def half_width(self) -> float:
+        """Half of the interval's width, as a share of the ratio."""
+        return math.sqrt(self.high / self.low) - 1
+
+
+def ratio_of_pairs(pairs: Sequence[tuple[float, float]]) -> Ratio | None:
+    """The ratio of the first to the second throughput of pairs that were measured one after the other; None with fewer than 5 pairs.
+
+    Student's t of the logarithms of the ratios, as in W. S. Gosset, *The Probable Error of a Mean* (1908).
+    """
+    if len(pairs) < _FEWEST_PAIRS:
+        return None
+    logs = [math.log(first / second) for first, second in pairs]
+    mean, error = statistics.fmean(logs), statistics.stdev(logs) / math.sqrt(len(logs))
+    reach = student_t_quantile(1 - CONFIRMATION_ERROR / 2, len(logs) - 1) * error
+    return Ratio(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach))

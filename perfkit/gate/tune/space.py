@@ -1,0 +1,197 @@
+"""The space of a tune: its keys with their values, and the candidates, which are configurations of a model or commands. Pure."""
+
+import copy
+import dataclasses
+import itertools
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from perfkit.errors import UsageError, suggestion
+
+MOST_CANDIDATES = 64
+_BATCHING, _DELAY, _COUNT = "dynamic_batching", "dynamic_batching.max_queue_delay_microseconds", "instance_group.count"
+_DELAYS_US = ("0", "100", "500", "2000")
+_OPTIONAL = ("dynamic_batching", "instance_group", "max_batch_size", "optimization", "parameters", "response_cache", "sequence_batching")
+"""Keys that a configuration need not name."""
+_OTHER_SCHEDULERS = ("sequence_batching", "ensemble_scheduling")
+_NAME = re.compile(r"[A-Za-z_][\w.-]*")
+_PLACE = re.compile(r"\{([A-Za-z_]\w*)\}")
+_PORTS = {"port", "http_port", "grpc_port"}
+
+Config = Mapping[str, Any]
+"""A model's configuration, as the JSON of Triton's model configuration extension has it."""
+Values = Mapping[str, str]
+"""The value of each key, as a person writes it."""
+Space = Mapping[str, Sequence[str]]
+"""The values of each key."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Candidate:
+    """One configuration; number 0 is the present one."""
+
+    number: int
+    values: Values
+    applied: str
+    """What applies it: the model's configuration as JSON, or the command that starts the server."""
+
+    @property
+    def title(self) -> str:
+        """Its values in words: `instance_group.count 4, dynamic_batching on`."""
+        return ", ".join(f"{key} {value}" for key, value in self.values.items())
+
+
+def parse_space(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Reads `key=v1,v2` of each option; raises UsageError."""
+    space: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        key, equals, values = text.partition("=")
+        given = tuple(value.strip() for value in values.split(","))
+        if not equals or not _NAME.fullmatch(key) or not all(given):
+            raise UsageError(f"--space {text}: expected a key and its values, such as instance_group.count=1,2,4")
+        if key in space:
+            raise UsageError(f"--space {text}: {key} is given twice: give all its values at once")
+        if len(set(given)) < len(given):
+            raise UsageError(f"--space {text}: a value is given twice")
+        space[key] = given
+    return space
+
+
+def default_space(config: Config, cpus: int) -> dict[str, tuple[str, ...]]:
+    """The number of instances, and dynamic batching with its delay, as far as a model's configuration allows them.
+
+    Instances on CPUs are at most as many as `cpus`, or as there are now. Raises UsageError if the configuration allows nothing.
+    """
+    space: dict[str, tuple[str, ...]] = {}
+    groups = config.get("instance_group") or []
+    kinds = {group.get("kind") for group in groups}
+    if not kinds & {"KIND_MODEL"} and "ensemble_scheduling" not in config:
+        now = max((int(group.get("count") or 1) for group in groups), default=1)
+        most = max(now, cpus) if kinds == {"KIND_CPU"} else 4 * now
+        space[_COUNT] = tuple(str(count) for count in sorted({max(now // 2, 1), now, 2 * now, 4 * now}) if count <= most)
+    if int(config.get("max_batch_size") or 0) > 1 and not any(key in config for key in _OTHER_SCHEDULERS):
+        space[_BATCHING] = ("off", "on")
+        space[_DELAY] = _DELAYS_US
+    if not space:
+        raise UsageError("the model's configuration has neither instances nor batches to vary: give --space KEY=VALUE,…")
+    return space
+
+
+def candidates_of_config(text: str, space: Space) -> tuple[Candidate, ...]:
+    """The present configuration, then every other combination of the values, each once; raises UsageError.
+
+    `text` is the present configuration as the server writes it.
+    """
+    config = json.loads(text)
+    for key in space:
+        if (name := key.partition(".")[0]) not in (known := {*config, *_OPTIONAL}):
+            raise UsageError(f"--space {key}: a model's configuration has no {name}{suggestion(name, known)}")
+    combinations = _combinations(space)
+    found: dict[str, Candidate] = {}
+    for values in ({}, *combinations):
+        changed = _changed(config, values)
+        shown = {key: value for key in space if (value := present_value(changed, key))}
+        applied = json.dumps(changed) if values else text
+        found.setdefault(json.dumps(changed, sort_keys=True), Candidate(len(found), shown, applied))
+    return _checked(tuple(found.values()), space)
+
+
+def candidates_of_command(command: str, space: Space) -> tuple[Candidate, ...]:
+    """The command with every combination of the values, the first value of each key at first; raises UsageError."""
+    places = {place for place in _PLACE.findall(command) if place not in _PORTS}
+    if missing := sorted(places - set(space)):
+        raise UsageError(f"{command}: {{{missing[0]}}} has no values: give --space {missing[0]}=VALUE,VALUE")
+    if unused := [key for key in space if key not in places]:
+        raise UsageError(f"--space {unused[0]}: the command does not say where its value goes: write {{{unused[0]}}} in it")
+    if not space:
+        raise UsageError(f"{command}: nothing varies: write a key such as {{threads}} in it, and give --space threads=1,2,4")
+
+    def filled(values: Values) -> str:
+        return _PLACE.sub(lambda match: values.get(match[1], match[0]), command)
+
+    return _checked(tuple(Candidate(number, one, filled(one)) for number, one in enumerate(_combinations(space))), space)
+
+
+def present_value(config: Config, key: str) -> str:
+    """The value of a key in a configuration; empty without one. Those of several instance groups are joined by a plus."""
+    if key == _BATCHING:
+        return "on" if _BATCHING in config else "off"
+    found: list[Any] = [config]
+    for name in key.split("."):
+        inner = [one for part in found for one in (part if isinstance(part, list) else [part])]
+        found = [one[name] for one in inner if isinstance(one, dict) and name in one]
+    found = [one["string_value"] if isinstance(one, dict) and "string_value" in one else one for one in found]
+    return "+".join(dict.fromkeys(one if isinstance(one, str) else json.dumps(one) for one in found))
+
+
+def is_same_config(text: str, other: str) -> bool:
+    """Whether two configurations are the same in all but the order of keys: Triton writes `parameters` in another order after each load."""
+    return text == other or bool(json.loads(text) == json.loads(other))
+
+
+def _combinations(space: Space) -> list[dict[str, str]]:
+    if (number := math.prod(len(values) for values in space.values())) > 100 * MOST_CANDIDATES:
+        raise UsageError(_too_many(number, space))
+    return [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
+
+
+def _checked(candidates: tuple[Candidate, ...], space: Space) -> tuple[Candidate, ...]:
+    if len(candidates) > MOST_CANDIDATES:
+        raise UsageError(_too_many(len(candidates), space))
+    if len(candidates) < 2:
+        raise UsageError("--space: its only configuration is the present one: give further values")
+    return candidates
+
+
+def _too_many(number: int, space: Space) -> str:
+    longest = max(space, key=lambda key: len(space[key]))
+    return (
+        f"--space: {number:,} configurations, and {MOST_CANDIDATES} are the most: give fewer values, such as {longest}={','.join(space[longest][:2])}, "
+        "or leave a key out and tune it afterwards"
+    )
+
+
+def _changed(config: Config, values: Values) -> dict[str, Any]:
+    """A configuration with other values; without dynamic batching, its other keys have no effect."""
+    changed: dict[str, Any] = copy.deepcopy(dict(config))
+    for key, value in values.items():
+        if key == _BATCHING:
+            if value not in ("off", "on"):
+                raise UsageError(f"--space {key}: expected off or on, found {value}")
+            if value == "on":
+                changed.setdefault(_BATCHING, {})
+        elif key.partition(".")[0] != _BATCHING or values.get(_BATCHING) != "off":
+            _set(changed, key, value)
+    if values.get(_BATCHING) == "off":
+        changed.pop(_BATCHING, None)
+    return changed
+
+
+def _set(config: dict[str, Any], key: str, value: str) -> None:
+    *path, last = key.split(".")
+    if path == ["parameters"]:
+        config.setdefault("parameters", {})[last] = {"string_value": value}
+        return
+    parts: list[dict[str, Any]] = [config]
+    for name in path:
+        inner: list[dict[str, Any]] = []
+        for part in parts:
+            found = part.setdefault(name, [{}] if name == "instance_group" else {})
+            inner += found if isinstance(found, list) else [found]
+        if not all(isinstance(one, dict) for one in inner):
+            raise UsageError(f"--space {key}: {name} of the model's configuration has no keys")
+        parts = inner
+    for part in parts:
+        part[last] = _json_value(value)
+
+
+def _json_value(value: str) -> Any:
+    """A number or a truth value as such, anything else as text."""
+    try:
+        parsed = json.loads(value)
+    except ValueError:
+        return value
+    return parsed if isinstance(parsed, bool | int | float) else value

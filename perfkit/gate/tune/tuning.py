@@ -1,0 +1,302 @@
+"""The lifecycle of a tune, from its candidates to the outcome. It prints nothing; an observer receives its progress.
+
+Scan (`ladder`) in the first round → rounds of the race (`race`) → confirmation against the present configuration in pairs.
+"""
+
+import asyncio
+import dataclasses
+import pathlib
+import random
+import shutil
+from collections.abc import Sequence
+
+from perfkit.clock import Clock, MonotonicClock
+from perfkit.errors import TargetError
+from perfkit.gate.arm import GateContext, RunningTarget, RunSpec, measure_loads
+from perfkit.gate.pairs import GateObserver, Stage
+from perfkit.gate.tune.configured_server import ConfiguredServer, RefusedCandidateError
+from perfkit.gate.tune.folder import Phase, TuneFolder, Window
+from perfkit.gate.tune.outcome import TuneOutcome, tune_outcome
+from perfkit.gate.tune.progress import TuneState
+from perfkit.gate.tune.space import Candidate
+from perfkit.measurement.control import Interruption
+from perfkit.measurement.lifecycle import RunProcesses
+from perfkit.measurement.run_result import slo_limits
+from perfkit.result.interval_log import read_times
+from perfkit.result.model import Result
+from perfkit.scenario.file import LoadedScenario
+from perfkit.scenario.load import closed_loop
+from perfkit.stats.validity import INVALIDATING
+from perfkit.units import NS_PER_S, format_duration_ns, format_rate_per_s
+
+WARMUP_NS = NS_PER_S
+"""After a configuration was applied, unless the scenario gives another warm-up: the instances before may still be ending."""
+_STEP_WARMUP_NS, _SCAN_WINDOW_NS = NS_PER_S // 5, NS_PER_S // 2
+_LONGEST_FIRST_S, _FIRST_SHARE = 1.0, 1 / 120
+"""The first windows: their longest, and their part of the time."""
+_CONFIRMATION_SHARE = 0.2
+"""The part of the time that is kept for the confirmation."""
+_NARROW = 0.03
+_FEWEST_PAIRS, _GOOD_PAIRS = 5, 8
+_TOLD = ("shared_cpus", "busy_machine", "overloaded", "failed_requests")
+"""The warnings that the outcome names where many windows have them."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TuneRequest:
+    """What to tune and how."""
+
+    loaded: LoadedScenario
+    candidates: Sequence[Candidate]
+    server: ConfiguredServer
+    time_limit_ns: int
+    ready_within_ns: int | None = None
+    """See `GateContext`."""
+
+
+async def run_tune(
+    request: TuneRequest, folder: TuneFolder, observer: GateObserver, interruption: Interruption, clock: Clock | None = None
+) -> TuneOutcome:
+    """Measures until there is an answer or the time is used, and puts the server back; each window is in the folder as soon as it ends.
+
+    Raises what a run raises, TargetError also if the server cannot be put back, and CancelledError if it is interrupted; the same request
+    with the same folder then continues it.
+    """
+    clock = clock or MonotonicClock()
+    interruption.task = asyncio.current_task()
+    async with RunProcesses(clock) as processes, request.server as server:
+        context = GateContext(request.loaded, interruption, clock, folder.runs, observer, processes, request.ready_within_ns)
+        tune = _Tune(request, folder, server, context)
+        await tune.run()
+    shutil.rmtree(folder.runs, ignore_errors=True)
+    return tune.outcome()
+
+
+class _Tune:
+    def __init__(self, request: TuneRequest, folder: TuneFolder, server: ConfiguredServer, context: GateContext) -> None:
+        self._request, self._folder, self._server, self._context = request, folder, server, context
+        slo = request.loaded.scenario.slo
+        self._state = TuneState(len(request.candidates), folder.progress.inputs.ladder, None if slo is None else slo_limits(slo))
+        self._clock, self._seed = context.clock, folder.progress.seed
+        self._began_s = self._clock.now_ns() / NS_PER_S
+        self._last_s = 0.0
+        if folder.windows:
+            for window in folder.windows:
+                self._state.add(window)
+            self._last_s = folder.windows[-1].elapsed_s
+            self._began_s -= self._last_s
+            context.observer.message(f"continuing after {len(folder.windows):,} windows")
+        self._limit_s = request.time_limit_ns / NS_PER_S
+        self._visits_s: list[float] = []
+        """How long applying a configuration and the warm-up took, of each visit of this session."""
+        self._scans_s: list[float] = []
+
+    async def run(self) -> None:
+        """Races and confirms, again if the confirmation shows that a configuration misses the SLO."""
+        while True:
+            await self._race()
+            self._state.close_round()
+            if await self._confirm():
+                return
+
+    def outcome(self) -> TuneOutcome:
+        """What the windows say."""
+        slo = self._request.loaded.scenario.slo
+        limits = {} if slo is None else slo.model_dump(mode="json", by_alias=True, exclude_none=True)
+        windows = [one for one in self._folder.windows if not one.refusal]
+        counts = {code: sum(code in one.warnings for one in windows) for code in _TOLD}
+        notes = [
+            f"{count:,} of {len(windows):,} windows have the warning {code}." for code, count in counts.items() if count > len(windows) / 4
+        ]
+        return tune_outcome(
+            self._state, self._request.candidates, self._folder.progress, {name: str(limit) for name, limit in limits.items()},
+            self._elapsed_s(), notes=notes,
+        )  # fmt: skip
+
+    def _elapsed_s(self) -> float:
+        return self._clock.now_ns() / NS_PER_S - self._began_s
+
+    async def _race(self) -> None:
+        """Rounds, until the answer is known or the time for them is over."""
+        state, ends_s = self._state, self._limit_s * (1 - _CONFIRMATION_SHARE)
+        number = state.closed_round + 1
+        while state.left():
+            decided = number > 2 and state.is_decided(self._folder.progress.inputs.indifference) is not None
+            if decided or (number > 2 and len(state.left()) == 1):
+                return
+            done = {one.candidate for one in self._folder.windows if one.phase == "race" and one.round == number}
+            window_s = self._window_s(len(state.left()))
+            order = [one for one in self._order(number) if one in state.left() and one not in done]
+            self._context.observer.message(
+                f"round {number}: {len(state.left())} configurations, windows of {window_s:g} s, {self._elapsed_s():.0f} s of {self._limit_s:.0f} s"
+            )
+            for candidate in order:
+                if self._elapsed_s() + self._expected_s(window_s, scans=state.entries[candidate].state == "waiting") > ends_s:
+                    return
+                await self._visit(candidate, "race", number, window_s)
+            state.close_round(number)
+            number += 1
+
+    async def _confirm(self) -> bool:
+        """Measures the leader and the present configuration in pairs, with fresh windows; false if one misses the SLO or cannot be applied."""
+        state, indifference = self._state, self._folder.progress.inputs.indifference
+        best = state.is_decided(indifference)
+        best = state.leader if best is None else best
+        if best is None or best == 0 or state.entries[0].step is None:
+            return True
+        steps = state.entries[best].step, state.entries[0].step
+        begun = [one.round for one in self._folder.windows if one.phase == "confirmation"]
+        number = max(begun, default=0) + 1
+        self._context.observer.message(f"confirmation: {self._request.candidates[best].title} and the present configuration in pairs")
+        while True:
+            ratio = state.ratio(best)
+            if ratio is not None and (ratio.half_width <= _NARROW or ratio.high <= 1 + indifference):
+                return True
+            left_s = self._limit_s - self._elapsed_s()
+            missing = max(_GOOD_PAIRS - len(state.pairs(best)), 1)
+            first_s = self._first_s
+            window_s = next((n * first_s for n in (8, 4, 2) if 2 * missing * self._expected_s(n * first_s) <= left_s), first_s)
+            if 2 * self._expected_s(window_s) > left_s:
+                return True
+            pair = [best, 0]
+            random.Random(f"pair {self._seed} {number}").shuffle(pair)
+            for candidate in pair:
+                await self._visit(candidate, "confirmation", number, window_s)
+                if (state.entries[best].step, state.entries[0].step) != steps or state.entries[best].state == "refused":
+                    return self._elapsed_s() > self._limit_s * (1 - _CONFIRMATION_SHARE)
+            number += 1
+
+    def _order(self, number: int) -> list[int]:
+        """A random order of all configurations; in the first round the present one is the first, from whose scan those of the others start."""
+        order = list(range(len(self._request.candidates)))
+        random.Random(f"round {self._seed} {number}").shuffle(order)
+        return sorted(order, key=lambda one: one != 0) if number == 1 else order
+
+    def _window_s(self, left: int) -> float:
+        """The length of a round's windows, with so many configurations left."""
+        first_s = self._first_s
+        return next(
+            (
+                length * first_s
+                for most, length in ((2, 8), (4, 4), (8, 2))
+                if left <= most and 20 * left * length * first_s <= self._limit_s
+            ),
+            first_s,
+        )
+
+    @property
+    def _first_s(self) -> float:
+        """The length of the first windows."""
+        return min(_LONGEST_FIRST_S, self._limit_s * _FIRST_SHARE)
+
+    def _expected_s(self, window_s: float, *, scans: bool = False) -> float:
+        """How long a visit will take, by those before."""
+
+        def mean(values: list[float], default: float) -> float:
+            return sum(values) / len(values) if values else default
+
+        return window_s + mean(self._visits_s, 1.0) + (mean(self._scans_s, 0.0) if scans else 0.0)
+
+    async def _visit(self, candidate: int, phase: Phase, number: int, window_s: float) -> None:
+        """Applies a configuration, scans it if that was not done yet, and measures one window."""
+        one, state = self._request.candidates[candidate], self._state
+        stage = Stage("candidate", f"{phase} {number}", f"{phase}-{number}-{candidate}")
+        began_s, measured_s = self._elapsed_s(), 0.0
+        try:
+            async with self._server.applied(one, self._context, stage) as target:
+                warmup_ns, scan_ns = self._warmup_ns, min(_SCAN_WINDOW_NS, round(self._first_s * NS_PER_S))
+                while (step := state.scan_step(candidate, self._first_step)) is not None:
+                    if (scan_s := self._elapsed_s()) > self._limit_s:
+                        return
+                    await self._measure(candidate, "scan", number, self._ladder[step], scan_ns, warmup_ns, target)
+                    warmup_ns, measured_s = min(_STEP_WARMUP_NS, warmup_ns), measured_s + self._elapsed_s() - scan_s
+                if measured_s:
+                    self._scans_s.append(measured_s)
+                step = state.entries[candidate].step
+                if step is not None:
+                    length_ns = round(window_s * NS_PER_S)
+                    await self._measure(candidate, phase, number, self._ladder[step], length_ns, warmup_ns, target)
+                    self._visits_s.append(self._elapsed_s() - began_s - measured_s - window_s)
+        except RefusedCandidateError as error:
+            if candidate == 0:
+                raise TargetError(f"the present configuration: {error}") from error
+            self._add(Window(candidate=candidate, phase=phase, round=number, refusal=str(error)))
+
+    @property
+    def _ladder(self) -> Sequence[int]:
+        return self._state.ladder
+
+    @property
+    def _warmup_ns(self) -> int:
+        given = self._request.loaded.scenario.measure.warmup_ns
+        return WARMUP_NS if given == "auto" else given
+
+    @property
+    def _first_step(self) -> int:
+        """Where the scan of another configuration begins: a step below the present one's best."""
+        return max((self._state.entries[0].step or 0) - 1, 0)
+
+    async def _measure(
+        self, candidate: int, phase: Phase, number: int, concurrency: int, window_ns: int, warmup_ns: int, target: RunningTarget
+    ) -> None:
+        spec = RunSpec(closed_loop(concurrency), self._seed, warmup_ns, window_ns)
+        name = f"{phase}-{number}-{candidate}-{concurrency}"
+        (result,) = await measure_loads([spec], target, self._context, name)
+        folder, place = self._context.folder / f"{name}-0", (candidate, phase, number, concurrency)
+        self._add(_window_of(result, read_seconds(folder, result) if result.points else (), place))
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def _add(self, window: Window) -> None:
+        before_s, self._last_s = self._last_s, self._elapsed_s()
+        window = window.model_copy(update={"elapsed_s": self._last_s, "took_s": self._last_s - before_s})
+        self._folder.add(window)
+        self._state.add(window)
+        title = self._request.candidates[window.candidate].title
+        self._context.observer.message(f"  {describe_window(window, title)}")
+
+
+def describe_window(window: Window, title: str) -> str:
+    """A window on one line."""
+    if window.refusal:
+        return f"{title}: refused: {window.refusal}"
+    p99 = "" if window.p99_ns is None else f", p99 {format_duration_ns(window.p99_ns)}"
+    not_valid = "" if window.is_valid else ", NOT VALID"
+    return f"{'scan, ' * (window.phase == 'scan')}{title}: {window.concurrency} in flight, {format_rate_per_s(window.throughput_per_s)}{p99}{not_valid}"
+
+
+def _window_of(result: Result, seconds: Sequence[tuple[tuple[int, int], ...]], place: tuple[int, Phase, int, int]) -> Window:
+    candidate, phase, number, concurrency = place
+    if not result.points:  # no request was answered after the warm-up
+        reason = result.status_reason
+        return Window(candidate=candidate, phase=phase, round=number, concurrency=concurrency, reason=reason)
+    point = result.points[0]
+    answers = point.checked_answers
+    failed = ", ".join(f"{one.message or one.outcome}" for one in point.failures[:1])
+    why = next((warning.first_sentence for warning in point.warnings if warning.code in INVALIDATING), "")
+    return Window(
+        candidate=candidate,
+        phase=phase,
+        round=number,
+        concurrency=concurrency,
+        length_s=point.duration_s,
+        is_valid=point.valid,
+        throughput_per_s=point.throughput_per_s,
+        p50_ns=point.times.p50,
+        p99_ns=point.times.p99,
+        scheduled=point.requests.scheduled,
+        failed=point.requests.scheduled - point.requests.ok,
+        answers=answers.answers,
+        checked=answers.checked,
+        wrong=answers.wrong,
+        refused=answers.refused,
+        times=tuple(seconds),
+        warnings=tuple(warning.code for warning in point.warnings),
+        reason=why or (f"most requests failed: {failed}" if point.has_mostly_failed else ""),
+    )
+
+
+def read_seconds(folder: pathlib.Path, result: Result) -> list[tuple[tuple[int, int], ...]]:
+    """The times of each second of a stored window: indices of buckets with their counts."""
+    return [
+        tuple(zip(times.indices.tolist(), times.counts.tolist(), strict=True)) for _, _, times in read_times(folder, result) if times.count
+    ]

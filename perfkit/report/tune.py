@@ -1,0 +1,161 @@
+"""A tune: what stdout shows, Markdown, and its page."""
+
+import sys
+from collections.abc import Iterator
+
+from perfkit.gate.tune.outcome import Row, TuneOutcome, percent_text
+from perfkit.report.chart import BLUE, GREEN, MUTED, VERMILLION, Axis, Chart, ChartGroup, Line
+from perfkit.report.page import Block, Bullets, Code, Fact, Facts, Figure, Headline, Page, Paragraph, Section, Trust, sections_of
+from perfkit.report.render import render_html, render_markdown
+from perfkit.report.table import Cell, Column, Mark, Table
+from perfkit.report.terminal import fill, fitted_text, print_status_line, terminal_width
+from perfkit.text import sentence, write_styled
+from perfkit.units import format_minutes, format_rate_per_s
+
+_TRUST: dict[str, Trust] = {"better": "good", "kept": "good", "undecided": "open"}
+_WORDS = {"better": "better", "kept": "keep the present one", "undecided": "not decided yet"}
+_STYLES = {"better": "green", "kept": "green", "undecided": "yellow"}
+_MARKS: dict[str, Mark] = {"racing": "", "worse": "information", "refused": "invalid", "unmet": "invalid", "invalid": "invalid"}
+_GIVES_WAY = ("p50_ns", "windows", "concurrency", "p99_ns")
+_CAPTION = (
+    "Each mark is a configuration at the concurrency where it is worth most. Those that were shown worse were measured in fewer windows, so "
+    "their marks are less exact."
+)
+
+
+def tune_table(outcome: TuneOutcome) -> Table:
+    """One row for each configuration: the best one, the present one, those not shown worse, and the others, the fastest first."""
+    columns = (
+        Column("number", "no.", "count"),
+        Column("values", "configuration", "prose", configuration_text),
+        Column("throughput_per_s", "throughput", "rate_per_s"),
+        Column("p50_ns", "p50", "duration_ns"),
+        Column("p99_ns", "p99", "duration_ns"),
+        Column("concurrency", "in flight", "count"),
+        Column("windows", "windows", "count"),
+        Column("state", "state", "prose", lambda row: Cell(row.state, state_text(row, outcome))),
+    )
+    rows = sorted(
+        outcome.rows, key=lambda row: (row.number != outcome.best, row.number != 0, row.state != "racing", -(row.throughput_per_s or 0.0))
+    )
+    marks = ["pass" if row.number == outcome.best and outcome.kind != "undecided" else _MARKS.get(row.state, "") for row in rows]
+    return Table.of("configurations", "Configurations", columns, rows, _note(outcome), marks)
+
+
+def configuration_text(row: Row) -> str:
+    """The values of a configuration in words."""
+    return ", ".join(f"{key} {value}" for key, value in row.values.items())
+
+
+def state_text(row: Row, outcome: TuneOutcome) -> str:
+    """What became of a configuration, in words."""
+    texts = {
+        "racing": "not told apart from the best" if row.number != outcome.best else "best",
+        "worse": f"worse than no. {row.better} (round {row.dropped_after})",
+        "refused": f"refused: {row.reason}",
+        "unmet": f"SLO missed at every load: {row.reason}" if outcome.slo else f"not measured: {row.reason}",
+        "invalid": f"not measurable: {row.reason}",
+        "waiting": "not measured: the time was over",
+    }
+    return f"{'present; ' * (row.number == 0)}{texts[row.state]}"
+
+
+def print_tune(outcome: TuneOutcome) -> None:
+    """Prints the answer on stdout: the sentence, what limits it, and the configurations."""
+    width = terminal_width()
+    lines = [fill(sentence(text), width) for text in (outcome.sentence, *outcome.notes)]
+    lines += ["", fitted_text(tune_table(outcome), width, _GIVES_WAY, "tune.json has them")]
+    write_styled(sys.stdout, "\n".join(lines) + "\n")
+    sys.stdout.flush()
+
+
+def print_tune_status(outcome: TuneOutcome, exit_code: int) -> None:
+    """Prints the kind of the answer and the exit code on stderr as one line."""
+    details = f"{len(outcome.rows):,} configurations, {outcome.rounds:,} rounds, {format_minutes(outcome.duration_s)}"
+    print_status_line(outcome.kind, details, exit_code, _STYLES[outcome.kind])
+
+
+def render_tune_markdown(outcome: TuneOutcome) -> str:
+    """GitHub Markdown: the answer, and the configurations."""
+    blocks: dict[str, list[Block]] = {
+        "": [Paragraph(outcome.sentence, is_strong=True), Paragraph(f"{outcome.next_step} {outcome.command}".strip())],
+        "Attention": [Bullets.of(outcome.notes)] if outcome.notes else [],
+        "Configurations": [tune_table(outcome)],
+    }
+    return render_markdown(Page(f"perfkit tune: {outcome.scenario}: {_WORDS[outcome.kind]}", sections_of(blocks)))
+
+
+def render_tune_html(outcome: TuneOutcome) -> str:
+    """The outcome as one self-contained HTML document."""
+    return render_html(tune_page(outcome))
+
+
+def tune_page(outcome: TuneOutcome) -> Page:
+    """The page of a tune."""
+    blocks: dict[str, list[Block]] = {
+        "": [_headline(outcome), Paragraph(outcome.sentence, is_strong=True), *_chart(outcome)],
+        "What to do next": list(_next_step(outcome)),
+        "Attention": [Bullets.of(outcome.notes)] if outcome.notes else [],
+        "Configurations": [tune_table(outcome)],
+    }
+    facts = tuple(_facts(outcome))
+    return Page(
+        f"Tune: {outcome.scenario}",
+        (*sections_of(blocks), Section("How it was measured", (Facts((("", facts),)),), is_folded=True)),
+        subtitle=f"{outcome.target}, started {outcome.started_at}",
+        footer="Made by `perfkit tune`.",
+    )
+
+
+def _next_step(outcome: TuneOutcome) -> Iterator[Block]:
+    if outcome.next_step:
+        yield Paragraph(outcome.next_step)
+    if outcome.command:
+        yield Code(outcome.command, is_command=True)
+
+
+def _headline(outcome: TuneOutcome) -> Headline:
+    figure, caption, interval = "", "", ""
+    if outcome.ratio is not None and outcome.interval is not None:
+        figure, interval = f"{outcome.ratio:.2f} ×", f"{outcome.interval[0]:.2f} to {outcome.interval[1]:.2f}"
+        caption = "the throughput of the present configuration"
+    elif outcome.best is not None and (rate := outcome.rows[outcome.best].throughput_per_s) is not None:
+        figure, caption = format_rate_per_s(rate), "throughput of the best configuration"
+    facts = [Fact("configurations", str(len(outcome.rows))), Fact("time", format_minutes(outcome.duration_s))]
+    if outcome.others_better_by is not None and outcome.kind != "undecided":
+        facts.insert(0, Fact("another one is better by", f"{percent_text(outcome.others_better_by)} at most"))
+    return Headline(figure, caption, interval, _WORDS[outcome.kind], _TRUST[outcome.kind], tuple(facts), outcome.confidence)
+
+
+def _chart(outcome: TuneOutcome) -> Iterator[Block]:
+    """Throughput against p99."""
+    groups = {
+        "best": (GREEN, [row for row in outcome.rows if row.number == outcome.best]),
+        "present": (VERMILLION, [row for row in outcome.rows if row.number == 0 != outcome.best]),
+        "not told apart from the best": (
+            BLUE, [row for row in outcome.rows if row.state == "racing" and row.number not in (0, outcome.best)],
+        ),
+        "shown worse": (MUTED, [row for row in outcome.rows if row.state == "worse" and row.number != 0]),
+    }  # fmt: skip
+    lines = []
+    for name, (colour, belonging) in groups.items():
+        rows = [row for row in belonging if row.throughput_per_s is not None and row.p99_ns is not None]
+        if rows:
+            rates, times = [row.throughput_per_s or 0.0 for row in rows], [(row.p99_ns or 0) / 1e6 for row in rows]
+            lines.append(Line(name, tuple(rates), tuple(times), colour, "large", labels=tuple(map(configuration_text, rows))))
+    if lines:
+        chart = Chart("throughput and p99", Axis("throughput", "/s"), Axis("p99", "ms"), tuple(lines))
+        yield Figure("", _CAPTION, ChartGroup((chart,)))
+
+
+def _note(outcome: TuneOutcome) -> str:
+    return f"worse: shown by Student's t, wrong for the best configuration with a probability of at most {outcome.error_rate:.1%}"
+
+
+def _facts(outcome: TuneOutcome) -> Iterator[tuple[str, str]]:
+    yield "perfkit", outcome.perfkit_version
+    yield "rounds", f"{outcome.rounds}, each in random order"
+    yield "confirmation", f"{outcome.pairs} pairs of the best and the present configuration, interval {outcome.confidence:.1%}"
+    yield "wrong bounds", f"at most {outcome.error_rate:.1%} of races"
+    if outcome.slo:
+        yield "SLO", ", ".join(f"{name.replace('_', '.')} {limit}" for name, limit in outcome.slo.items())

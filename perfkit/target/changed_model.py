@@ -1,0 +1,88 @@
+"""Marks of models whose configuration perfkit has changed on a running server and not yet put back, in the user's state folder.
+
+The process that changes a model locks its mark. The kernel releases the lock with the process, however it ends, so that a mark which
+nobody locks says that its process was killed.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import pathlib
+import shlex
+from typing import Self
+
+from perfkit.errors import UsageError
+from perfkit.installation import state_folder
+from perfkit.target.address import Address
+
+
+class ChangedModel:
+    """The mark of one model of one server; `set` it before the first change, `clear` it once the model is as before."""
+
+    def __init__(self, address: Address, model: str, folder: pathlib.Path) -> None:
+        self.file = _mark(address, model)
+        self._document = {"server": str(address), "model": model, "folder": str(folder.resolve())}
+        self._descriptor: int | None = None
+
+    def set(self) -> Self:
+        """Writes and locks the mark; raises UsageError if another process has it, or it cannot be written."""
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise UsageError(f"{self.file} cannot be written: {error.strerror}: set PERFKIT_STATE_DIR to a writable folder") from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            server, model = self._document["server"], self._document["model"]
+            raise UsageError(f"{server}: another perfkit changes the configuration of model '{model}': wait for its end") from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(self._document).encode(), 0)
+        os.fsync(descriptor)
+        self._descriptor = descriptor
+        return self
+
+    def clear(self) -> None:
+        """Removes the mark."""
+        self.file.unlink(missing_ok=True)
+        self.release()
+
+    def release(self) -> None:
+        """Leaves the mark, for the next perfkit to find."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def find_changed(address: Address, model: str) -> pathlib.Path | None:
+    """The folder of the command that was killed before it put this model's configuration back; None if there is none."""
+    file = _mark(address, model)
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its process lives
+            return pathlib.Path(json.loads(os.read(descriptor, 2**16))["folder"])
+        finally:
+            os.close(descriptor)
+    return None
+
+
+def describe_changed(model: str, folder: pathlib.Path) -> str:
+    """The note on a model that was not put back."""
+    return (
+        f"The model '{model}' has a configuration that a perfkit tune tried, which was killed: `{restore_command(folder)}` puts back the "
+        "one before"
+    )
+
+
+def restore_command(folder: pathlib.Path) -> str:
+    """The command that puts a model's configuration back."""
+    return shlex.join(["perfkit", "tune", "--restore", str(folder)])
+
+
+def _mark(address: Address, model: str) -> pathlib.Path:
+    name = hashlib.sha256(f"{address} {model}".encode()).hexdigest()[:32]
+    return state_folder() / "changed-models" / f"{name}.json"

@@ -1,0 +1,340 @@
+"""`perfkit tune` from outside, on a server that can load its model with another configuration, and on commands.
+
+The server is as quick as its instances: the truth is known. Whatever ends the command, its configuration is the one before, to the byte.
+"""
+
+import json
+import shlex
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+import pytest
+import yaml
+
+from perfkit.cli.main import main
+from tests.closed_schema import validator_of
+from tests.json_server import JsonHandler, serving
+
+WAIT_S = 60
+ENOUGH = "4m"
+"""The time of tunes that end long before that, unless the machine is busy."""
+CONFIG = {"name": "m", "max_batch_size": 0, "instance_group": [{"kind": "KIND_CPU", "count": 2}], "parameters": {}}
+OTHERS = "instance_group.count=2,8"
+CODES = {"better": 0, "undecided": 3}
+"""How a tune ends where a configuration is better; on a busy machine its time may be over before that is shown."""
+TENSOR: dict[str, Any] = {"datatype": "FP32", "shape": [1]}
+
+
+class Triton:
+    """Serves the model `m` as Triton in explicit mode does: 5 ms a request in each of its instances."""
+
+    def __init__(self) -> None:
+        self.repository = self.loaded = json.dumps(CONFIG, indent=1)
+        self.is_explicit, self.reads_repository = True, True
+        self.refused_counts: set[int] = set()
+        self.loads: list[str] = []
+        self.url = ""
+        self.on_load = lambda _: None
+        self._free = threading.Condition()
+        self._busy = 0
+        triton = self
+
+        class Handler(JsonHandler):
+            def do_GET(self):
+                if self.path.endswith("/config"):
+                    self.answer_bytes(200, triton.loaded.encode())
+                else:
+                    metadata = {"name": "m", "versions": ["1"], "platform": "x", "inputs": [{"name": "i", **TENSOR}]}
+                    self.answer(200, {**metadata, "outputs": [{"name": "o", **TENSOR}]})
+
+            def do_POST(self):
+                body = self.body()
+                if self.path.endswith("/load"):
+                    refusal = triton.load(json.loads(body).get("parameters", {}).get("config"))
+                    self.answer(400 if refusal else 200, {"error": refusal} if refusal else {})
+                elif self.path.endswith("/infer"):
+                    triton.execute()
+                    self.answer(200, {"model_name": "m", "model_version": "1", "outputs": [{"name": "o", **TENSOR, "data": [1.0]}]})
+                else:
+                    self.answer(404, {"error": "no such path"})
+
+        self.handler = Handler
+
+    def load(self, config):
+        if not self.is_explicit:
+            return "explicit model load / unload is not allowed if polling is enabled"
+        self.loads.append(config or "")
+        self.on_load(config)
+        if config is None:
+            self.loaded = self.repository if self.reads_repository else self.loaded
+        elif json.loads(config)["instance_group"][0]["count"] in self.refused_counts:
+            return "failed to load 'm': out of memory"
+        else:
+            self.loaded = config
+        return ""
+
+    def execute(self):
+        with self._free:
+            self._free.wait_for(lambda: self._busy < json.loads(self.loaded)["instance_group"][0]["count"])
+            self._busy += 1
+        time.sleep(0.005)
+        with self._free:
+            self._busy -= 1
+            self._free.notify_all()
+
+
+@pytest.fixture(autouse=True)
+def _state_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("PERFKIT_STATE_DIR", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def triton():
+    server = Triton()
+    with serving(server.handler) as port:
+        server.url = f"http://127.0.0.1:{port}"
+        yield server
+
+
+def options(triton, tmp_path, *more, space=OTHERS, time="15s"):
+    return [
+        "tune", triton.url, "-m", "m", "-c", "2,8", "--space", space, "--time", time, "--out", str(tmp_path / "tune"),
+        "--set", "measure.warmup=20ms", "--set", "telemetry=false", *more,
+    ]  # fmt: skip
+
+
+def outcome_of(tmp_path):
+    return json.loads((tmp_path / "tune" / "tune.json").read_text())
+
+
+def interrupted(perfkit, triton, tmp_path, text="round 2"):
+    """A tune under way, whose server has another configuration by now."""
+    running = perfkit.start(*options(triton, tmp_path, time="10m"))
+    running.wait_for_line(text)
+    return running
+
+
+def test_the_best_configuration_is_found_and_the_present_one_is_put_back(triton, tmp_path, capsys):
+    before = triton.loaded
+    code = main(options(triton, tmp_path, "--indifference", "50%", time=ENOUGH))
+    shown = capsys.readouterr()
+    outcome = outcome_of(tmp_path)
+    assert code == CODES[outcome["kind"]], shown.err
+    assert triton.loaded == before
+    validator_of("tune").validate(outcome)
+    assert outcome["rows"][outcome["best"]]["values"] == {"instance_group.count": "8"}
+    if outcome["interval"] is not None:  # a busy machine leaves too little time for it
+        assert outcome["interval"][0] < 5, "8 instances serve four times as much as 2"
+        assert outcome["interval"][1] > 3
+    assert shown.out.startswith("instance_group.count 2 → 8: ")
+    assert "instance_group {\n  kind: KIND_CPU\n  count: 8\n}" in (tmp_path / "tune" / "best.config.pbtxt").read_text()
+    assert '+      "count": 8' in (tmp_path / "tune" / "best.diff").read_text()
+    assert "Tune: m" in (tmp_path / "tune" / "report.html").read_text()
+    assert list((tmp_path / "state").rglob("*.json")) == []
+
+
+def test_a_server_that_does_not_read_its_repository_again_gets_the_stored_configuration(triton, tmp_path):
+    triton.reads_repository = False
+    before = triton.loaded
+    assert main(options(triton, tmp_path, "--indifference", "50%")) in (0, 3)
+    assert triton.loaded == before
+
+
+def test_a_configuration_that_does_not_load_is_a_row_with_the_servers_words(triton, tmp_path):
+    triton.refused_counts = {16}
+    before = triton.loaded
+    assert main(options(triton, tmp_path, space="instance_group.count=2,16", time=ENOUGH)) == 0
+    row = next(row for row in outcome_of(tmp_path)["rows"] if row["values"] == {"instance_group.count": "16"})
+    assert row["state"] == "refused"
+    assert "out of memory" in row["reason"]
+    assert triton.loaded == before
+
+
+def test_a_configuration_that_loads_no_longer_is_out(triton, tmp_path):
+    before = triton.loaded
+
+    def refuse_the_second_time(_):
+        eights = [one for one in triton.loads if one and json.loads(one)["instance_group"][0]["count"] == 8]
+        triton.refused_counts = {8} if len(eights) > 1 else set()
+
+    triton.on_load = refuse_the_second_time
+    assert main(options(triton, tmp_path, time=ENOUGH)) == 0
+    outcome = outcome_of(tmp_path)
+    assert outcome["rows"][1]["state"] == "refused"
+    assert (outcome["kind"], outcome["best"]) == ("kept", 0)
+    assert triton.loaded == before
+
+
+def test_a_server_that_does_not_load_on_request_is_left_alone(triton, tmp_path, capsys):
+    triton.is_explicit = False
+    before = triton.loaded
+    assert main(options(triton, tmp_path)) == 2
+    assert "--model-control-mode=explicit --load-model=m" in capsys.readouterr().err
+    assert triton.loaded == before
+
+
+def test_a_slo_that_no_load_meets_is_said(triton, tmp_path):
+    main(options(triton, tmp_path, "--slo", "p50=1ms", time=ENOUGH))
+    outcome = outcome_of(tmp_path)
+    assert {row["state"] for row in outcome["rows"]} == {"unmet"}
+    assert outcome["sentence"] == "No configuration was found that answers requests with p50 < 1ms."
+
+
+def test_a_dry_run_changes_nothing(triton, tmp_path, capsys):
+    assert main(options(triton, tmp_path, "--dry-run")) == 0
+    shown = capsys.readouterr().out
+    assert "instance_group.count 2  (present)" in shown
+    assert triton.loads == []
+    assert not (tmp_path / "tune").exists()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_tune_with_the_configuration_put_back(perfkit, triton, tmp_path, number, code):
+    before = triton.loaded
+    running = interrupted(perfkit, triton, tmp_path)
+    running.signal(number)
+    finished = running.finish()
+    assert finished.code == code, finished.stderr
+    assert triton.loaded == before
+    assert "--resume" in finished.stderr
+    assert list((tmp_path / "state").rglob("*.json")) == []
+
+
+def test_two_interrupts_while_a_configuration_is_loaded_end_a_tune_with_the_configuration_put_back(perfkit, triton, tmp_path):
+    before, loads, goes_on = triton.loaded, threading.Event(), threading.Event()
+    running = interrupted(perfkit, triton, tmp_path)
+
+    def hang(config):
+        if config is not None and json.loads(config)["instance_group"][0]["count"] == 8 and not goes_on.is_set():
+            loads.set()
+            goes_on.wait(WAIT_S)
+
+    triton.on_load = hang
+    assert loads.wait(WAIT_S)
+    running.signal(signal.SIGINT)
+    running.wait_for_line("the server is put back")
+    running.signal(signal.SIGINT)
+    goes_on.set()
+    assert running.finish().code == 130
+    assert triton.loaded == before
+
+
+def test_a_killed_tune_is_told_by_the_next_command_and_put_back(perfkit, triton, tmp_path, capsys):
+    before = triton.loaded
+    running = interrupted(perfkit, triton, tmp_path)
+
+    def kill(config):
+        if config is not None and json.loads(config)["instance_group"][0]["count"] == 8:
+            running.signal(signal.SIGKILL)
+
+    triton.on_load = kill
+    assert running.finish().code == -signal.SIGKILL
+    triton.on_load = lambda _: None
+    assert triton.loaded != before
+
+    def run():
+        main(
+            [
+                "run",
+                triton.url,
+                "-m",
+                "m",
+                "-c",
+                "1",
+                "--duration",
+                "50ms",
+                "--set",
+                "measure.warmup=0s",
+                "--out",
+                str(tmp_path / "run"),
+                "--no-report",
+            ]
+        )
+        return capsys.readouterr().err
+
+    command = f"perfkit tune --restore {tmp_path / 'tune'}"
+    assert command in run()
+    assert main(options(triton, tmp_path, "--out", str(tmp_path / "another"))) == 2
+    assert command in capsys.readouterr().err
+    assert main(["tune", "--restore", str(tmp_path / "tune")]) == 0
+    assert triton.loaded == before
+    assert command not in run()
+
+
+def test_a_killed_tune_goes_on_where_it_was(perfkit, triton, tmp_path):
+    before = triton.loaded
+    running = interrupted(perfkit, triton, tmp_path)
+    running.signal(signal.SIGKILL)
+    running.finish()
+    measured = (tmp_path / "tune" / "windows.jsonl").read_text().rpartition("\n")[0]
+    assert main(options(triton, tmp_path, "--resume", "--indifference", "3%", time="30s")) in (0, 3)
+    assert (tmp_path / "tune" / "windows.jsonl").read_text().startswith(measured)
+    assert triton.loaded == before
+    assert outcome_of(tmp_path)["kind"] in ("better", "undecided")
+
+
+def test_a_server_that_is_lost_is_said_with_the_command_that_puts_it_back(perfkit, triton, tmp_path):
+    running = interrupted(perfkit, triton, tmp_path)
+    triton.is_explicit = False
+    finished = running.finish()
+    assert finished.code == 6
+    assert f"perfkit tune --restore {tmp_path / 'tune'}" in finished.stderr
+
+
+@pytest.mark.parametrize(
+    "config", ['{"instance_group": 3}', '{"instance_group": ["x"]}', '{"max_batch_size": "many"}', '{"instance_group": [{"count": [2]}]}']
+)
+def test_a_configuration_of_another_form_is_no_bug(triton, capsys, config):
+    triton.loaded = config
+    assert main(["tune", triton.url, "-m", "m", "--dry-run"]) in (2, 6)
+    assert "bug in perfkit" not in capsys.readouterr().err
+
+
+def synthetic(tmp_path):
+    server = "-m server_stub --model synthetic --synthetic service=constant:5ms,servers={servers} --http-port {port} --grpc-port 0"
+    command = f"cmd:{shlex.quote(sys.executable)} {server} --exit-with-stdin"
+    return [
+        "tune", command, "-m", "synthetic", "--shape", "INPUT0=4", "-c", "2,8", "--space", "servers=1,4", "--time", ENOUGH,
+        "--out", str(tmp_path / "tune"), "--indifference", "50%",
+    ]  # fmt: skip
+
+
+def test_a_command_is_started_with_each_value(tmp_path, capsys):
+    code = main(synthetic(tmp_path))
+    outcome = outcome_of(tmp_path)
+    assert code == CODES[outcome["kind"]], capsys.readouterr().err
+    assert json.loads((tmp_path / "tune" / "best.json").read_text())["values"] == {"servers": "4"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "a target is missing"),
+        (["cmd:serve {port} {threads}"], "-m MODEL is missing"),
+        (["cmd:serve {port} {threads}", "-m", "m"], "{threads} has no values"),
+        (["cmd:serve {port}", "-m", "m", "--rate", "5"], "load: a tune measures closed loops"),
+        (["grpc://127.0.0.1:1", "-m", "m"], "over HTTP"),
+        (["http://127.0.0.1:1", "grpc://127.0.0.1:1", "-m", "m"], "one protocol"),
+        (["http://127.0.0.1:1", "-m", "m", "--resume"], "--resume needs --out DIR"),
+        (["--restore", "{folder}"], "progress.json"),
+    ],
+)
+def test_a_tune_that_makes_no_sense_is_refused(tmp_path, capsys, arguments, sentence):
+    assert main(["tune", *(one.replace("{folder}", str(tmp_path)) for one in arguments)]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_the_space_of_a_scenario_is_used(triton, tmp_path, capsys):
+    document = {
+        "target": {"url": triton.url, "model": "m"},
+        "load": {"closed": {"concurrency": [1, 4]}},
+        "tune": {"space": {"instance_group.count": [2, 3], "dynamic_batching": [False]}},
+    }
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+    assert main(["tune", str(tmp_path / "s.yaml"), "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert "2 configurations, each at up to 2 concurrencies from 1 to 4" in shown
+    assert "  1  instance_group.count 3, dynamic_batching off" in shown

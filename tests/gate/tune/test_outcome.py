@@ -1,0 +1,88 @@
+"""What a tune says, by what its windows show."""
+
+import pytest
+
+from perfkit.gate.tune.outcome import config_diff, percent_text
+from tests.gate.tune.tune_outcomes import make_outcome
+
+
+def test_a_better_configuration_is_named_with_its_ratio_and_what_the_others_may_be():
+    outcome = make_outcome([100, 160, 130])
+    assert outcome.kind == "better"
+    assert outcome.sentence.startswith("instance_group.count 1 → 2: 1.60 times the throughput under p99 < 50ms [1.60, 1.6")
+    assert outcome.sentence.endswith("; all others are shown worse.")
+    assert [row.state for row in outcome.rows] == ["worse", "racing", "worse"]
+    assert "best.config.pbtxt" in outcome.next_step
+    assert outcome.command == ""
+
+
+def test_a_command_is_named_where_perfkit_starts_the_server():
+    outcome = make_outcome([100, 160], restores=False)
+    assert outcome.command == "serve 2"
+
+
+def test_one_that_is_hardly_better_is_not_worth_a_change():
+    outcome = make_outcome([100, 101])
+    assert outcome.kind == "kept"
+    assert outcome.sentence.startswith("The present configuration is good enough: the best other one has 1.01 times the throughput")
+    assert outcome.next_step == ""
+
+
+def test_nothing_better_than_the_present_configuration():
+    outcome = make_outcome([100, 100.2, 60], rounds=20)
+    assert outcome.kind == "kept"
+    assert outcome.best == 0
+    assert outcome.sentence.startswith("No better configuration was found than the present one: none is better by more than ")
+
+
+def test_a_tie_beside_the_best_is_bounded():
+    outcome = make_outcome([100, 160, 160.2], rounds=20)
+    assert outcome.kind == "better"
+    assert outcome.others_better_by is not None
+    assert 0 < outcome.others_better_by <= 0.03
+    assert "no other is better by more than" in outcome.sentence
+
+
+def test_noise_leaves_it_undecided_and_names_what_is():
+    outcome = make_outcome([100, 110, 112], rounds=3, pairs=3, noise=40)
+    assert outcome.kind == "undecided"
+    assert outcome.notes[-1] == "More time decides more: --resume with a longer --time."
+    assert any(note.startswith("Not told apart from the best one: instance_group.count") for note in outcome.notes)
+    assert "before the best configuration was compared with the present one" in " ".join(outcome.notes)
+
+
+def test_a_present_configuration_that_misses_the_slo_has_no_ratio():
+    outcome = make_outcome([0, 100, 50])
+    assert outcome.kind == "better"
+    assert outcome.ratio is None
+    assert outcome.sentence.startswith(
+        "instance_group.count 1 → 2: 100/s under p99 < 50ms, which the present configuration meets at no load"
+    )
+
+
+def test_a_refused_configuration_has_no_place_in_the_answer():
+    outcome = make_outcome([100, 160, 300], refused=[2])
+    assert outcome.kind == "better"
+    assert outcome.best == 1
+    assert (outcome.rows[2].state, outcome.rows[2].reason, outcome.rows[2].throughput_per_s) == ("refused", "out of memory", None)
+
+
+def test_one_that_was_not_measured_leaves_it_undecided():
+    outcome = make_outcome([100, 160], rounds=0, pairs=0)
+    assert outcome.kind == "undecided"
+
+
+def test_no_configuration_that_meets_the_slo():
+    outcome = make_outcome([0, 0])
+    assert outcome.sentence == "No configuration was found that answers requests with p99 < 50ms."
+    assert outcome.best is None
+
+
+@pytest.mark.parametrize(("share", "text"), [(0.0, "0 %"), (0.02001, "2.1 %"), (0.03, "3 %"), (0.125, "12.5 %")])
+def test_a_bound_is_rounded_up(share, text):
+    assert percent_text(share) == text
+
+
+def test_a_difference_of_configurations_has_the_changed_keys_alone():
+    diff = config_diff('{"b": [1], "a": 1}', '{"a": 1, "b": [2]}')
+    assert [line for line in diff.splitlines() if line[0] in "+-" and line[:3] not in ("+++", "---")] == ["-    1", "+    2"]

@@ -1,0 +1,139 @@
+"""The state of a tune, from windows with known times."""
+
+import pytest
+
+from perfkit.gate.tune.folder import Window
+from perfkit.gate.tune.progress import TuneState
+from perfkit.stats.buckets import BucketCounts
+from perfkit.stats.slo import SloLimits
+
+LADDER = (1, 2, 4)
+SLO = SloLimits({0.95: 50_000_000})
+
+
+def window(candidate, phase, number, concurrency, rate, *, ms=10.0, **more):
+    """A window of 1,000 answers that took `ms` each."""
+    times = BucketCounts.of([round(ms * 1e6)] * 1000)
+    pairs = tuple(zip(times.indices.tolist(), times.counts.tolist(), strict=True))
+    known = {"length_s": 1.0, "is_valid": True, "throughput_per_s": rate, "scheduled": 1000, "answers": 1000, "times": (pairs,)}
+    return Window.model_validate({"candidate": candidate, "phase": phase, "round": number, "concurrency": concurrency, **known, **more})
+
+
+def scans(candidate, rates, **more):
+    return [window(candidate, "scan", 1, concurrency, rate, **more) for concurrency, rate in zip(LADDER, rates, strict=True)]
+
+
+def state_of(windows, candidates=2, slo=SLO):
+    state = TuneState(candidates, LADDER, slo)
+    for one in windows:
+        state.add(one)
+    return state
+
+
+def raced(rates, rounds, first=1):
+    """Rounds in which each configuration has its rate at concurrency 4, with a little noise that differs between them."""
+    return [
+        window(candidate, "race", number, 4, rate * (1 + 0.001 * ((number * (candidate + 3)) % 5)))
+        for number in range(first, first + rounds)
+        for candidate, rate in enumerate(rates)
+    ]
+
+
+def test_a_configuration_is_measured_where_its_scan_was_best():
+    state = state_of(scans(0, (100, 200, 300)))
+    assert state.entries[0].state == "racing"
+    assert LADDER[state.entries[0].step] == 4
+    assert state.scan_step(0) is None
+    assert state.scan_step(1) == 0
+    assert state.left() == [0, 1]
+
+
+def test_a_configuration_that_never_meets_the_slo_is_out_with_the_reason():
+    state = state_of([window(0, "scan", 1, 1, 100, ms=80)])
+    assert state.entries[0].state == "unmet"
+    assert "p95" in state.entries[0].reason
+
+
+def test_a_refused_configuration_is_out_with_the_servers_words():
+    state = state_of([Window(candidate=1, phase="race", round=1, refusal="out of memory")])
+    assert (state.entries[1].state, state.entries[1].reason) == ("refused", "out of memory")
+
+
+def test_the_slower_configuration_is_dropped_and_the_faster_one_leads():
+    state = state_of([*scans(0, (100, 200, 300)), *scans(1, (100, 200, 400)), *raced((300, 400), 6)])
+    state.close_round()
+    assert (state.entries[0].state, state.entries[0].better) == ("worse", 1)
+    assert state.leader == 1
+    assert state.is_decided(0.03) == 1
+
+
+def test_the_same_windows_give_the_same_state_whenever_the_rounds_are_closed():
+    windows = [*scans(0, (100, 200, 300)), *scans(1, (100, 200, 305)), *raced((300, 305), 5)]
+    at_the_end, at_once = state_of(windows), TuneState(2, LADDER, SLO)
+    for one in windows:
+        at_once.add(one)
+        if one.phase == "race" and one.candidate == 1:
+            at_once.close_round(one.round)
+    at_the_end.close_round()
+    assert at_the_end.standing == at_once.standing
+    assert [entry.out_after for entry in at_the_end.entries] == [entry.out_after for entry in at_once.entries]
+
+
+def test_a_configuration_whose_windows_miss_the_slo_goes_one_step_down_and_those_it_beat_are_in_again():
+    windows = [*scans(0, (100, 200, 300)), *scans(1, (100, 200, 400)), *raced((300, 400), 6)]
+    state = state_of(windows)
+    state.close_round()
+    assert state.entries[0].state == "worse"
+    state.add(window(1, "confirmation", 1, 4, 400, ms=80))
+    assert LADDER[state.entries[1].step] == 4, "one window of seven may be a disturbance"
+    for number in range(2, 9):
+        state.add(window(1, "confirmation", number, 4, 400, ms=80))
+    assert LADDER[state.entries[1].step] == 2
+    assert state.entries[0].state == "racing"
+    assert state.throughput_per_s(1) == 0.0, "windows of another load do not count"
+
+
+def invalid(number, phase="race"):
+    return window(0, phase, number, 4, 300, is_valid=False, reason="The load generator was the bottleneck.")
+
+
+def test_windows_that_are_not_valid_do_not_count_and_end_a_configuration_without_valid_ones():
+    state = state_of([*scans(0, (100, 200, 300)), *map(invalid, (1, 2))])
+    assert state.entries[0].state == "racing"
+    state.add(invalid(3))
+    assert state.entries[0].state == "invalid"
+    assert state.entries[0].reason == "The load generator was the bottleneck."
+    assert state.entries[0].windows == []
+
+
+def test_a_disturbance_of_some_windows_ends_no_configuration():
+    state = state_of([*scans(0, (100, 200, 300)), *(window(0, "race", number, 4, 300) for number in (1, 2)), *map(invalid, range(3, 9))])
+    for number in range(1, 9):
+        state.add(invalid(number, "confirmation"))
+    assert state.entries[0].state == "racing"
+    state.add(invalid(9))
+    assert state.entries[0].state == "invalid"
+
+
+def test_the_ratio_comes_from_the_pairs_of_the_confirmation_alone():
+    state = state_of([*scans(0, (100, 200, 300)), *scans(1, (100, 200, 400)), *raced((300, 400), 3)])
+    for number in range(1, 6):
+        state.add(window(1, "confirmation", number, 4, 360))
+        state.add(window(0, "confirmation", number, 4, 300))
+    ratio = state.ratio(1)
+    assert ratio is not None
+    assert ratio.estimate == pytest.approx(1.2)
+    assert len(state.pairs(1)) == 5
+
+
+def test_percentiles_are_those_of_all_windows_at_the_step():
+    state = state_of([*scans(0, (100, 200, 300)), window(0, "race", 1, 4, 300, ms=10), window(0, "race", 2, 4, 300, ms=30)])
+    assert state.percentile_ns(0, 0.99) == pytest.approx(30e6, rel=0.01)
+    assert state.percentile_ns(0, 0.25) == pytest.approx(10e6, rel=0.01)
+    assert state.judged(0).verdict == "satisfied"
+
+
+def test_without_a_slo_mostly_failed_requests_still_are_no_throughput():
+    state = state_of([window(0, "scan", 1, 1, 100, failed=600, reason="most requests failed: busy")], slo=None)
+    assert state.entries[0].state == "unmet"
+    assert state.entries[0].reason == "most requests failed: busy"

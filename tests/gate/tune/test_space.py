@@ -1,0 +1,135 @@
+"""The space of a tune: which configurations its keys and values stand for."""
+
+import json
+
+import pytest
+
+from perfkit.errors import UsageError
+from perfkit.gate.tune.space import (
+    candidates_of_command,
+    candidates_of_config,
+    default_space,
+    is_same_config,
+    parse_space,
+    present_value,
+)
+
+CONFIG = {
+    "name": "m",
+    "max_batch_size": 8,
+    "instance_group": [{"name": "m_0", "kind": "KIND_CPU", "count": 2}],
+    "parameters": {"a": {"string_value": "1"}},
+}
+BATCHING = {"dynamic_batching": ("off", "on"), "dynamic_batching.max_queue_delay_microseconds": ("0", "100")}
+
+
+def test_the_present_configuration_is_the_first_candidate_as_the_server_wrote_it():
+    text = json.dumps(CONFIG, indent=3)
+    first, *others = candidates_of_config(text, {"instance_group.count": ("1", "2", "4")})
+    assert first.applied == text
+    assert first.title == "instance_group.count 2"
+    assert [json.loads(one.applied)["instance_group"][0]["count"] for one in others] == [1, 4]
+    assert [one.number for one in (first, *others)] == [0, 1, 2]
+
+
+def test_a_delay_without_batching_is_no_configuration_of_its_own():
+    candidates = candidates_of_config(json.dumps(CONFIG), BATCHING)
+    found = [json.loads(one.applied).get("dynamic_batching") for one in candidates]
+    assert found == [None, {"max_queue_delay_microseconds": 0}, {"max_queue_delay_microseconds": 100}]
+    assert candidates[0].title == "dynamic_batching off"
+
+
+def test_only_the_given_keys_change():
+    space = {"parameters.a": ("2",), "parameters.b": ("x",), "max_batch_size": ("16",), "optimization.eager_batching": ("true",)}
+    _, changed = candidates_of_config(json.dumps(CONFIG), space)
+    expected = {
+        **CONFIG,
+        "max_batch_size": 16,
+        "parameters": {"a": {"string_value": "2"}, "b": {"string_value": "x"}},
+        "optimization": {"eager_batching": True},
+    }
+    assert json.loads(changed.applied) == expected
+    assert changed.values == {"parameters.a": "2", "parameters.b": "x", "max_batch_size": "16", "optimization.eager_batching": "true"}
+
+
+def test_a_key_that_no_configuration_has_is_refused_with_the_nearest():
+    with pytest.raises(UsageError, match="did you mean instance_group"):
+        candidates_of_config(json.dumps(CONFIG), {"instance_groups.count": ("1", "2")})
+
+
+def test_every_instance_group_gets_the_count():
+    groups = {"instance_group": [{"count": 1, "gpus": [0]}, {"count": 2, "gpus": [1]}]}
+    first, second = candidates_of_config(json.dumps(groups), {"instance_group.count": ("3",)})
+    assert first.title == "instance_group.count 1+2"
+    assert json.loads(second.applied)["instance_group"] == [{"count": 3, "gpus": [0]}, {"count": 3, "gpus": [1]}]
+
+
+@pytest.mark.parametrize(
+    ("config", "cpus", "space"),
+    [
+        (
+            CONFIG,
+            4,
+            {
+                "instance_group.count": ("1", "2", "4"),
+                "dynamic_batching": ("off", "on"),
+                "dynamic_batching.max_queue_delay_microseconds": ("0", "100", "500", "2000"),
+            },
+        ),
+        ({**CONFIG, "max_batch_size": 0}, 16, {"instance_group.count": ("1", "2", "4", "8")}),
+        ({**CONFIG, "max_batch_size": 0}, 1, {"instance_group.count": ("1", "2")}),
+        ({**CONFIG, "sequence_batching": {}}, 2, {"instance_group.count": ("1", "2")}),
+        ({"max_batch_size": 0, "instance_group": [{"kind": "KIND_GPU", "count": 1}]}, 1, {"instance_group.count": ("1", "2", "4")}),
+    ],
+)
+def test_the_default_space_follows_from_the_configuration(config, cpus, space):
+    assert default_space(config, cpus) == space
+
+
+def test_a_configuration_without_anything_to_vary_says_so():
+    with pytest.raises(UsageError, match="neither instances nor batches"):
+        default_space({"instance_group": [{"kind": "KIND_MODEL"}]}, 4)
+
+
+def test_a_command_gets_the_values_and_keeps_its_ports():
+    candidates = candidates_of_command("serve --threads {threads} --http-port {port}", {"threads": ("1", "4")})
+    assert [one.applied for one in candidates] == ["serve --threads 1 --http-port {port}", "serve --threads 4 --http-port {port}"]
+
+
+@pytest.mark.parametrize(
+    ("command", "space", "sentence"),
+    [
+        ("serve {port} {threads}", {}, "{threads} has no values"),
+        ("serve {port}", {"threads": ("1", "2")}, "write {threads} in it"),
+        ("serve {port}", {}, "nothing varies"),
+        ("serve {port} {threads}", {"threads": ("1",)}, "its only configuration is the present one"),
+        ("serve {a} {b}", {"a": tuple(map(str, range(9))), "b": tuple(map(str, range(8)))}, "72 configurations, and 64 are the most"),
+    ],
+)
+def test_a_command_without_a_space_is_refused(command, space, sentence):
+    with pytest.raises(UsageError) as error:
+        candidates_of_command(command, space)
+    assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "texts", [["count"], ["count="], ["=1"], ["count=1,,2"], ["count=1,1"], ["count=1", "count=2"], ["instance group=1"]]
+)
+def test_a_space_that_cannot_be_read_is_refused(texts):
+    with pytest.raises(UsageError, match="--space"):
+        parse_space(texts)
+
+
+def test_a_space_is_read_in_its_order():
+    assert list(parse_space(["b=2, 1", "a.c=off,on"]).items()) == [("b", ("2", "1")), ("a.c", ("off", "on"))]
+
+
+def test_the_present_value_of_a_key_that_is_not_there_is_empty():
+    assert present_value(CONFIG, "dynamic_batching.max_queue_delay_microseconds") == ""
+    assert present_value(CONFIG, "parameters.a") == "1"
+    assert present_value(CONFIG, "max_batch_size") == "8"
+
+
+def test_the_order_of_keys_makes_no_other_configuration():
+    assert is_same_config('{"a": 1, "b": 2}', '{"b": 2, "a": 1}')
+    assert not is_same_config('{"a": [1, 2]}', '{"a": [2, 1]}')

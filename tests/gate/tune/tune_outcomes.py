@@ -1,0 +1,55 @@
+"""Outcomes of tunes, made from windows whose throughput is given."""
+
+from collections.abc import Sequence
+
+from perfkit.gate.tune.folder import Progress, TuneInputs, Window
+from perfkit.gate.tune.outcome import TuneOutcome, tune_outcome
+from perfkit.gate.tune.progress import TuneState
+from perfkit.gate.tune.space import Candidate
+from perfkit.stats.buckets import BucketCounts
+from perfkit.stats.slo import SloLimits
+
+LADDER = (1, 4)
+WOBBLE = (1.0, 1.002, 0.997, 1.001, 0.999)
+
+
+def make_outcome(
+    rates: Sequence[float], *, rounds: int = 5, pairs: int = 5, noise: float = 1.0, refused: Sequence[int] = (), restores: bool = True
+) -> TuneOutcome:
+    """The outcome of configurations `instance_group.count` 1, 2, … with these throughputs, under p99 < 50 ms; a rate of 0 misses that."""
+    state = TuneState(len(rates), LADDER, SloLimits({0.99: 50_000_000}))
+
+    def add(candidate: int, phase: str, number: int, concurrency: int, rate: float) -> None:
+        times = BucketCounts.of([10_000_000 if rate else 90_000_000] * 2000)
+        pairs = tuple(zip(times.indices.tolist(), times.counts.tolist(), strict=True))
+        known = {"candidate": candidate, "phase": phase, "round": number, "concurrency": concurrency, "times": (pairs,)}
+        state.add(Window.model_validate({
+            **known, "length_s": 1.0, "is_valid": True, "throughput_per_s": rate or 1.0, "scheduled": 2000, "answers": 2000,
+        }))  # fmt: skip
+
+    def noisy(candidate: int, number: int) -> float:
+        return rates[candidate] * (1 + noise * (WOBBLE[(number * (candidate + 2) + candidate) % 5] - 1))
+
+    for candidate, rate in enumerate(rates):
+        if candidate in refused:
+            state.add(Window(candidate=candidate, phase="race", round=1, refusal="out of memory"))
+        else:
+            add(candidate, "scan", 1, 1, rate / 4)
+            if rate:
+                add(candidate, "scan", 1, 4, rate)
+    for number in range(1, rounds + 1):
+        for candidate in state.left():
+            add(candidate, "race", number, 4, noisy(candidate, number))
+        state.close_round(number)
+    leader = state.leader
+    for number in range(1, pairs + 1 if leader else 1):
+        for one in (leader, 0):
+            if one is not None and state.entries[one].step is not None:
+                add(one, "confirmation", number, 4, noisy(one, number))
+    candidates = [Candidate(number, {"instance_group.count": str(number + 1)}, f"serve {number + 1}") for number in range(len(rates))]
+    inputs = TuneInputs(
+        scenario={"name": "m"}, target="http://127.0.0.1:8000", candidates=tuple(dict(one.values) for one in candidates), ladder=LADDER,
+        indifference=0.03, perfkit="0",
+    )  # fmt: skip
+    progress = Progress(inputs=inputs, seed=1, started_at="2026-01-02T03:04:05.678+00:00", restores=restores, model="m")
+    return tune_outcome(state, candidates, progress, {"p99": "50ms"}, 321.0, notes=())

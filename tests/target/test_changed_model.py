@@ -1,0 +1,57 @@
+"""Marks of models whose configuration was changed, between processes."""
+
+import subprocess
+import sys
+
+import pytest
+
+from perfkit.errors import UsageError
+from perfkit.target.address import Address
+from perfkit.target.changed_model import ChangedModel, describe_changed, find_changed
+
+ADDRESS = Address.parse("http://127.0.0.1:8000")
+SET_AND_WAIT = """
+import pathlib, sys
+from perfkit.target.address import Address
+from perfkit.target.changed_model import ChangedModel
+mark = ChangedModel(Address.parse("http://127.0.0.1:8000"), "m", pathlib.Path(sys.argv[1])).set()
+print("set", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _state_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("PERFKIT_STATE_DIR", str(tmp_path / "state"))
+
+
+def test_a_mark_is_found_once_its_process_was_killed(tmp_path):
+    command = [sys.executable, "-c", SET_AND_WAIT, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "set\n"
+        assert find_changed(ADDRESS, "m") is None, "its process lives"
+        with pytest.raises(UsageError, match="another perfkit changes the configuration of model 'm'"):
+            ChangedModel(ADDRESS, "m", tmp_path).set()
+        process.kill()
+    assert find_changed(ADDRESS, "m") == tmp_path
+    assert find_changed(ADDRESS, "another") is None
+    assert find_changed(Address.parse("http://127.0.0.1:8001"), "m") is None
+    ChangedModel(ADDRESS, "m", tmp_path).set().clear()
+    assert find_changed(ADDRESS, "m") is None
+
+
+def test_a_mark_that_was_released_is_found(tmp_path):
+    ChangedModel(ADDRESS, "m", tmp_path).set().release()
+    assert find_changed(ADDRESS, "m") == tmp_path
+
+
+def test_the_note_has_the_command(tmp_path):
+    assert f"perfkit tune --restore {tmp_path}" in describe_changed("m", tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PERFKIT_STATE_DIR", str(tmp_path / "file"))
+    with pytest.raises(UsageError, match="PERFKIT_STATE_DIR"):
+        ChangedModel(ADDRESS, "m", tmp_path).set()
