@@ -20,7 +20,7 @@ from benchmarks.simulated_search import Queue, SearchResult, search
 from benchmarks.slo_search_simulation import EXIT_0, QUEUES
 from perfkit.stats.probability import binomial_limits
 
-NAMES = ("M/M/1", "M/D/1", "M/M/8")
+NAMES = ("M/M/1", "M/D/1")
 REQUESTS, SLOWLY_S, AT_ONCE_S, MOST_FALSE = 1_000, 600.0, 300.0, 0.02
 
 
