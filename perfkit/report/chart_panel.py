@@ -31,10 +31,14 @@ _MARKERS = {
     "hollow": 9.0,
     "large": 10.0,
     "large hollow": 11.0,
-    "cross": 9.0,
-    "large cross": 12.0,
+    "cross": 11.0,
+    "large cross": 14.0,
 }  # their widths; a large one is a square, or a larger cross
-_RING, _BAR = 3.0, 2.6  # of hollow marks, on both sides together, and of crosses
+_RING, _BAR, _HALO = (
+    3.0,
+    3.6,
+    6.0,
+)  # of hollow marks, on both sides together; of crosses, and around them, which parts them from their interval
 _MOST_ROWS = 3  # of the texts below the x axis
 _HEAT_COLUMNS, _SHADES = 120, 6  # few, since each cell takes about 20 bytes
 
@@ -306,7 +310,8 @@ def _styled(line: Line, points: Sequence[tuple[float, float] | None], markers: S
         dashes = _DASHES.get(line.style)
         parts.append(element("path", d=path(points, is_stepped=line.style == "steps"), stroke=colour, stroke_dasharray=dashes))
     if markers and line.style.endswith("cross"):  # short lines, which a page's script cannot stretch, since they are upright
-        arm = _MARKERS[line.style]
+        arm, dots = _MARKERS[line.style], "".join(f"M{number(x, 2)} {number(y)}h0" for x, y in markers)
+        parts.append(element("path", d=dots, stroke=BACK[0], stroke_width=arm + _HALO, stroke_linecap="round"))
         for length, width in ((arm, _BAR), (_BAR, arm)):
             data = "".join(f"M{number(x, 2)} {number(y - length / 2)}v{number(length)}" for x, y in markers)
             parts.append(element("path", d=data, stroke=colour, stroke_width=width))

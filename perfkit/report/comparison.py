@@ -64,7 +64,7 @@ def comparison_text(compared: ResultComparison) -> str:
 def comparison_answer(compared: ResultComparison, *, is_beside_figures: bool = False) -> list[str]:
     """A sentence for each result after the first: the figures whose interval shows a change, the largest of each metric first.
 
-    Beside a headline, the size of a result's largest change is not told again.
+    Beside a headline and charts, sizes and load points are not told again.
 
     Then which parts of the time of traced requests changed; a last sentence names the results that are not valid.
     """
@@ -83,12 +83,14 @@ def _answer_about(compared: ResultComparison, number: int, *, is_beside_figures:
     changes = [(row, change) for row in compared.rows if (change := row.changes[number]) is not None]
     known = [(row, change) for row, change in changes if change.low is not None or change.high is not None]
     shown = [(row, change) for row, change in known if _is_shown(row, change)]
-    told = _shown_changes(compared, number)[: int(is_beside_figures)]
     times, others, load_points = list[str](), list[str](), len({row.load_point for row, _ in changes})
     for metric in dict.fromkeys(row.metric for row, _ in shown):
         found = sorted((pair for pair in shown if pair[0].metric == metric), key=lambda pair: _size(*pair), reverse=True)
-        text = _change_in_words(*found[0], changed=len(found), load_points=load_points, has_size=found[0] not in told)
+        text = _change_in_words(*found[0], changed=len(found), load_points=load_points, is_brief=is_beside_figures)
         (times if found[0][0].is_latency else others).append(text)
+    if is_beside_figures:
+        words = dict.fromkeys(text.partition(" in ")[0] for text in times)
+        times = [f"{word} in {', '.join(text.partition(' in ')[2] for text in times if text.startswith(word))}" for word in words]
     unknown = len(changes) - len(known)
     rest = [f"{unknown} of {len(changes)} figures have no interval, so whether they changed cannot be told"] if unknown else []
     if not known:
@@ -121,23 +123,27 @@ def _size(row: MetricRow, change: Estimate) -> float:
     return abs(math.log(change.value)) if row.is_ratio and change.value > 0 else abs(change.value)
 
 
-def _change_in_words(row: MetricRow, change: Estimate, *, changed: int, load_points: int, has_size: bool) -> str:
+def _change_in_words(row: MetricRow, change: Estimate, *, changed: int, load_points: int, is_brief: bool) -> str:
     """A change such as `4.1 % slower in p99 (2.0 to 6.3 %) at http, concurrency 4, and changed at 3 of 4 load points`.
 
-    Of an interval with an open end: `(2.0 % or more)`. Without its size: `slower in p99 at http, concurrency 4`.
+    Of an interval with an open end: `(2.0 % or more)`. In brief: `slower in p99`.
     """
     none, digits, unit = _none(row), *((1, "%") if row.is_ratio else (3, "points"))
+    is_more = change.value > none
+    if is_brief:
+        metric = row.metric.replace("_", ".")
+        word = ("slower in", "faster in") if row.is_latency else ("more", "less") if row.is_ratio else ("a higher", "a lower")
+        return f"{word[not is_more]} {metric}"
     value, *ends = (100 * abs(end - none) for end in (change.value, change.low, change.high) if end is not None)
     low, high = _rounded_outward(min(ends), max(ends), digits)
-    amount = f"{value:.{digits}f} {unit} " if has_size else ""
-    interval = f" ({low:.{digits}f} to {high:.{digits}f} {unit})" if len(ends) > 1 else f" ({low:.{digits}f} {unit} or more)"
-    interval, is_more = interval * has_size, change.value > none
+    amount = f"{value:.{digits}f} {unit}"
+    interval = f"({low:.{digits}f} to {high:.{digits}f} {unit})" if len(ends) > 1 else f"({low:.{digits}f} {unit} or more)"
     if row.is_latency:
-        text = f"{amount}{'slower' if is_more else 'faster'} in {row.metric.replace('_', '.')}{interval}"
+        text = f"{amount} {'slower' if is_more else 'faster'} in {row.metric.replace('_', '.')} {interval}"
     elif row.is_ratio:
-        text = f"{amount}{'more' if is_more else 'less'} {row.metric}{interval}"
+        text = f"{amount} {'more' if is_more else 'less'} {row.metric} {interval}"
     else:
-        text = f"a {'higher' if is_more else 'lower'} {row.metric}{f' by {amount}'.rstrip() * has_size}{interval}"
+        text = f"a {'higher' if is_more else 'lower'} {row.metric} by {amount} {interval}"
     at = f" at {row.load_point}" if load_points > 1 else ""
     more = f", and changed at {'all' if changed == load_points else f'{changed} of'} {load_points} load points" if changed > 1 else ""
     return f"{text}{at}{more}"
@@ -160,7 +166,8 @@ def comparison_html(compared: ResultComparison) -> str:
 def _next_steps(compared: ResultComparison) -> Iterator[tuple[str, str]]:
     """Where the time goes in a result that is worse, and how to get a verdict."""
     verdict = "Next: measure the servers in pairs for a verdict, which covers restarts too."
-    worse = [number for number in range(1, len(compared.sides)) if "worse" in _kind(_shown_changes(compared, number))]
+    shown = {number: _shown_changes(compared, number) for number in range(1, len(compared.sides))}
+    worse = sorted((number for number, found in shown.items() if "worse" in _kind(found)), key=lambda number: -_size(*shown[number][0]))
     if worse:
         yield "Next: see where the time of the slower result goes.", shlex.join(["perfkit", "explain", compared.sides[worse[0]].label])
         verdict = "Then measure the servers in pairs for a verdict, which covers restarts too."

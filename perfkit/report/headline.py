@@ -20,6 +20,7 @@ _VERDICTS: dict[str, tuple[str, Trust]] = {
 }  # fmt: skip
 _LIMIT = re.compile(r"([\d.]+)([^\d.]+)")
 _CONFIRMED: tuple[str, Trust] = ("confirmed", "good")
+_VALID: tuple[str, Trust] = ("valid", "good")
 _UNDECIDED: tuple[str, Trust] = ("not decided yet", "open")
 _DOUBTS = {
     "gpu_idle": "GPU idle",
@@ -115,7 +116,8 @@ def _trust(result: Result, point: Point) -> tuple[str, Trust]:
         return f"{invalid} of {len(result.summary)} load points not valid", "open"
     if result.status != "complete":
         return _STATUSES[result.status], "open" if result.status in ("interrupted", "incomplete") else "bad"
-    doubt, word, trust = _doubt(point), *(("valid", "good") if point.slo is None else _VERDICTS[point.slo.verdict])
+    doubt = _doubt(point)
+    word, trust = _VALID if point.slo is None else _VERDICTS[point.slo.verdict]
     if doubt and trust == "good":
         return doubt if point.slo is None else f"{word}, {doubt}", "open"
     busy = ", on a busy machine" if "busy_machine" in {warning.code for warning in point.warnings} else ""

@@ -55,9 +55,12 @@ def test_the_answer_comes_first_and_names_what_changed_with_its_interval(changes
         assert shown.index(told) < shown.index("No recorded settings differ.")
 
 
-def test_beside_the_headline_the_size_of_the_largest_change_is_not_repeated():
+def test_beside_the_headline_and_the_charts_sizes_are_not_repeated():
     compared = compare_results([("a", result()), ("b", result(p50_ms=1.8))])
     assert comparison_answer(compared, is_beside_figures=True) == ["Against [1] a, [2] b is faster in p50; 5 other figures show no change."]
+    slower = compare_results([("a", result()), ("b", result(p50_ms=2.2, throughput_per_s=450.0))])
+    told = "Against [1] a, [2] b is slower in p50; has less throughput; 4 other figures show no change."
+    assert comparison_answer(slower, is_beside_figures=True) == [told]
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def compare_page(folder: pathlib.Path) -> str:
     """Three results, the last a tenth slower."""
     makers = [
         Synthetic(folder / f"side-{ms}", concurrencies=(1, 4), repetitions=3, seconds=15, service_ms=ms, has_intervals=True)
-        for ms in (40.0, 40.5, 44.0)
+        for ms in (40.0, 40.1, 44.0)
     ]
     return comparison_html(compare_results([(maker.folder.name, maker.write()) for maker in makers]))
 

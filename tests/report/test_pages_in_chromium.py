@@ -94,7 +94,7 @@ def test_stalls_bursts_and_invalid_points_are_named_without_scrolling(browser, r
 
 
 @pytest.mark.parametrize(
-    ("subject", "charts"), [("search", 4), ("gate", 3), ("compare", 5), ("history", 2), ("sweep", 1), ("plan", 14), ("tune", 1)]
+    ("subject", "charts"), [("search", 4), ("gate", 3), ("compare", 6), ("history", 2), ("sweep", 1), ("plan", 14), ("tune", 1)]
 )
 def test_the_page_of_every_subject_is_drawn_fits_a_telephone_and_is_accessible(browser, pages, subject, charts):
     page = pages(subject)
@@ -364,3 +364,12 @@ def test_warnings_are_read_on_a_telephone_without_scrolling_sideways(browser, ru
     assert browser.evaluate(f"{table}.closest('.wide').scrollWidth - {table}.closest('.wide').clientWidth") == 0
     remedy = f"[...{table}.querySelectorAll('td')].find((one) => one.textContent.includes('measure.workers'))"
     assert browser.evaluate(f"getComputedStyle({remedy}, '::before').content") == '"remedy: "'
+
+
+def test_every_load_point_has_its_name_and_the_hint_stands_once_below_the_charts(browser, pages):
+    shown = "[...document.querySelector('.ticks').children].filter((one) => one.getAttribute('visibility') === 'visible').map((one) => one.textContent)"
+    for width in (1280, 400):
+        browser.show(pages("compare"), width=width)
+        assert browser.evaluate(shown) == ["http, 1", "http, 4", "grpc, 1", "grpc, 4"]
+    below = "[...document.querySelectorAll('.hint')].map((one) => one.previousElementSibling.classList.contains('charts'))"
+    assert browser.evaluate(below) == [True]

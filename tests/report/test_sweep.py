@@ -154,8 +154,8 @@ def test_without_a_shown_difference_no_case_is_called_better(tmp_path):
 @pytest.mark.parametrize(("second", "trust"), [("violated", "good"), ("cannot be told", "open")])
 def test_a_case_without_another_that_is_ranked_is_the_only_one_known_to_satisfy_the_constraints(second, trust):
     figures = {"throughput": Estimate(100.0, 90.0, 110.0)}
-    first = RankedCase({"n": 1}, "http", "concurrency 1", 1, "holds", (), figures, 3, None)
-    rows = [first, dataclasses.replace(first, rank=None, verdict=second)]
+    ranked = RankedCase({"n": 1}, "http", "concurrency 1", 1, "holds", (), figures, 3, None)
+    rows = [ranked, dataclasses.replace(ranked, values={"n": 2}, rank=None, verdict=second)]
     headline = ranking_headline(SweepRanking("throughput", tuple(rows), (), (), 0.95))
     assert (headline.word, headline.trust, headline.facts) == ("the only case known to satisfy the constraints", trust, ())
 

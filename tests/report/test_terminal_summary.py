@@ -177,5 +177,5 @@ def test_a_terminal_gets_two_warnings_of_three_lines_and_the_names_of_the_others
     assert max(map(len, lines)) <= 80
     told = " ".join(" ".join(lines).split())
     assert told.count("…") == 2
-    assert "Remedy: measure.cpus, measure.duration (run URL: --duration)." in told
+    assert "Remedy: --set measure.cpus=LIST, --set measure.duration=TIME." in told
     assert "More of it" not in told
