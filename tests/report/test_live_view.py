@@ -236,7 +236,8 @@ def test_lines_for_a_terminal_that_takes_nothing_are_bounded_and_counted(termina
         written += more
         screen.draw([])
     screen.print_above(["after them"])
-    *shown, last = [*written.splitlines(), *terminal.text().splitlines()]
+    written += terminal.text()
+    *shown, last = written.splitlines()
     remark = re.compile(r"\(left out while the terminal was stopped: (\d+) lines\)")
     # the kernel may take some bytes more between two lines, so that there is more than one remark
     left_out = sum(int(match[1]) for line in shown if (match := remark.fullmatch(line)))
