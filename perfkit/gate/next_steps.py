@@ -38,8 +38,6 @@ def next_steps(verdict: Verdict, facts: GateFacts) -> tuple[NextStep, ...]:
 
 
 def _after_regression(verdict: Verdict, facts: GateFacts) -> Iterator[NextStep]:
-    if not verdict.parts:
-        yield NextStep(text="Which part of the time changed is named if requests are traced (traces, in the scenario).")
     if facts.starts_servers:
         words = (
             "perfkit",
@@ -49,6 +47,8 @@ def _after_regression(verdict: Verdict, facts: GateFacts) -> Iterator[NextStep]:
             "./server --port {port}",
         )
         yield NextStep(text="To find the revision that made it slower, bisect with your own build and server.", command=shlex.join(words))
+    if not verdict.parts:
+        yield NextStep(text="Which part of the time changed is named if requests are traced (traces, in the scenario).")
     yield from _accepting(facts.folder)
 
 
