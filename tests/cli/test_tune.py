@@ -17,10 +17,11 @@ import yaml
 from perfkit.cli.main import main
 from tests.closed_schema import validator_of
 from tests.json_server import JsonHandler, serving
+from tests.undisturbed import undisturbed
 
 WAIT_S = 60
 ENOUGH = "4m"
-"""The time of tunes that end long before that, unless the machine is busy."""
+"""The time of tunes that end long before it, unless the machine is busy."""
 CONFIG = {"name": "m", "max_batch_size": 0, "instance_group": [{"kind": "KIND_CPU", "count": 2}], "parameters": {}}
 OTHERS = "instance_group.count=2,8"
 CODES = {"better": 0, "undecided": 3}
@@ -119,7 +120,8 @@ def interrupted(perfkit, triton, tmp_path, text="round 2"):
 
 def test_the_best_configuration_is_found_and_the_present_one_is_put_back(triton, tmp_path, capsys):
     before = triton.loaded
-    code = main(options(triton, tmp_path, "--indifference", "50%", time=ENOUGH))
+    with undisturbed():
+        code = main(options(triton, tmp_path, "--indifference", "50%", time="90s"))
     shown = capsys.readouterr()
     outcome = outcome_of(tmp_path)
     assert code == CODES[outcome["kind"]], shown.err
@@ -297,13 +299,14 @@ def synthetic(tmp_path):
     server = "-m server_stub --model synthetic --synthetic service=constant:5ms,servers={servers} --http-port {port} --grpc-port 0"
     command = f"cmd:{shlex.quote(sys.executable)} {server} --exit-with-stdin"
     return [
-        "tune", command, "-m", "synthetic", "--shape", "INPUT0=4", "-c", "2,8", "--space", "servers=1,4", "--time", ENOUGH,
+        "tune", command, "-m", "synthetic", "--shape", "INPUT0=4", "-c", "2,8", "--space", "servers=1,4", "--time", "90s",
         "--out", str(tmp_path / "tune"), "--indifference", "50%",
     ]  # fmt: skip
 
 
 def test_a_command_is_started_with_each_value(tmp_path, capsys):
-    code = main(synthetic(tmp_path))
+    with undisturbed():
+        code = main(synthetic(tmp_path))
     outcome = outcome_of(tmp_path)
     assert code == CODES[outcome["kind"]], capsys.readouterr().err
     assert json.loads((tmp_path / "tune" / "best.json").read_text())["values"] == {"servers": "4"}
