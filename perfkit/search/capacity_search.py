@@ -208,8 +208,8 @@ def explain_search(search: Search) -> str:
         "precision": fitted + confirmed,
         "cliff": f"{bracket}, at a cliff: the times do not rise gradually, so no curve is fitted.{confirmed}",
         "drifted": (
-            f"{current} But the target did not stay the same: {_describe_drift(search.drift)} while it was searched, so that the interval, "
-            "which is made for a target that stays the same, may miss the capacity of its end. Find out what changed, and search again."
+            f"{current} But {_describe_drift(search.drift)} during the search, and its interval is made for a target that stays the same: it may "
+            "not hold the capacity that the target had at the end. Find out what changed, and search again."
         ),
         "non_monotone": (
             f"There is no single capacity at {slo}, because the measured times do not rise with the rate: all probes up to "
@@ -231,7 +231,7 @@ def explain_search(search: Search) -> str:
     if search.curve is not None and (contradiction := _contradiction(search)):
         text += f" {contradiction}"
     if search.drift is not None and search.stopped_because != "drifted":
-        text += f" During the search {_describe_drift(search.drift)}."
+        text += f" {_describe_drift(search.drift)[0].upper()}{_describe_drift(search.drift)[1:]} during the search."
     if drifted := [rate for rate in search.drifted_at_per_s if search.capacity_per_s is not None and rate <= search.capacity_per_s]:
         listed = ", ".join(format_rate_per_s(rate) for rate in dict.fromkeys(drifted))
         text += f" The times drifted during the probes at {listed}, below the capacity: the target became slower or faster meanwhile."
@@ -246,9 +246,9 @@ def explain_search(search: Search) -> str:
 def _describe_drift(drift: SearchDrift | None) -> str:
     """What the target became, with an interval."""
     if drift is None:
-        return "its times changed"
+        return "the target's times changed"
     word, ends = ("slower", (drift.low, drift.high)) if drift.slower > 0 else ("faster", (-drift.high, -drift.low))
-    return f"it became {abs(drift.slower):.1%} {word} ({ends[0]:.1%} to {ends[1]:.1%}, by its median response times)"
+    return f"the target became {abs(drift.slower):.1%} {word} (95 % interval {ends[0]:.1%} to {ends[1]:.1%}, by its median response times)"
 
 
 def _describe_budget(search: Search) -> str:

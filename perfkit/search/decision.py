@@ -75,9 +75,16 @@ def decide(
     """
     if not probes:
         return NextProbe(settings.clipped(settings.start_per_s), "bracket")
-    step = _next_step(probes, settings)
+    step = _affordable(_next_step(probes, settings), probes, settings, probe_length_s)
+    return _with_drift(step, probes, settings) if isinstance(step, SearchEnd) else step
+
+
+def _affordable(
+    step: NextProbe | SearchEnd, probes: Sequence[Probe], settings: SearchSettings, probe_length_s: Callable[[NextProbe], float] | None
+) -> NextProbe | SearchEnd:
+    """The step, or the end if it is a probe for which `max_probes` or the budget leaves no room."""
     if isinstance(step, SearchEnd):
-        return _with_drift(step, probes, settings)
+        return step
     spent_s, needed_s = sum(probe.took_s for probe in probes), probe_length_s(step) if probe_length_s else probes[-1].took_s
     left_s = settings.budget_s - spent_s
     current = estimate(probes, settings)
@@ -108,11 +115,12 @@ def decide(
 
 
 def _with_drift(end: SearchEnd, probes: Sequence[Probe], settings: SearchSettings) -> SearchEnd:
-    """The end with the target's drift; a search that was precise but for a drift of half its precision or more is undecided."""
+    """The end with the target's drift; a search that has an answer but for a drift of half its precision or more is undecided."""
     capacity_per_s = end.estimate.capacity_per_s
     drift = find_drift(probes, capacity_per_s) if capacity_per_s else None
-    is_wrong = drift is not None and end.reason in ("precision", "cliff") and abs(drift.slower) >= _LARGE_DRIFT * settings.precision
-    return dataclasses.replace(end, reason="drifted" if is_wrong else end.reason, drift=drift)
+    is_large = drift is not None and abs(drift.slower) >= _LARGE_DRIFT * settings.precision
+    is_undecided = is_large and end.reason in ("precision", "cliff", "never_missed")
+    return dataclasses.replace(end, reason="drifted" if is_undecided else end.reason, drift=drift)
 
 
 def _further_s(fit: Crossing, probes: Sequence[Probe], settings: SearchSettings) -> float:

@@ -9,7 +9,7 @@ import yaml
 from perfkit.load.loop import StopCause
 from perfkit.recorder.window import Window
 from perfkit.result.model import Point
-from perfkit.result.search import AddedTime, FittedCurve, Search, SearchProbe
+from perfkit.result.search import AddedTime, FittedCurve, Search, SearchDrift, SearchProbe
 from perfkit.scenario.file import read_scenario
 from perfkit.search.capacity_search import CapacitySearch, explain_search
 from perfkit.transport.base import Outcome
@@ -36,6 +36,20 @@ def test_the_search_finds_the_capacity_of_a_declared_queue(searched):
     assert "The capacity at p95 of 38100us" in found.reason
     seeds = [one.recording.series.scheduled.tolist() for one in recorded]
     assert all(seeds.count(one) == 1 for one in seeds)  # arrivals of its own for each
+
+
+@pytest.mark.parametrize(
+    ("slower", "reason", "told"),
+    [
+        (0.04, "drifted", "But the target became 4.0% slower (95 % interval 2.0% to 6.0%, by its median response times) during the search"),
+        (-0.01, "precision", "The target became 1.0% faster (95 % interval 0.5% to 1.5%, by its median response times) during the search."),
+    ],
+)
+def test_a_drift_of_the_target_is_told(searched, slower, reason, told):
+    found, _ = searched(lambda clock: Queue(clock, 5 * MS), slo={"p99": "56780us"}, start_rate=100, precision="20%", max_probes=3)
+    drift = SearchDrift(slower=slower, low=min(0.5 * slower, 1.5 * slower), high=max(0.5 * slower, 1.5 * slower), probes=9)
+    changed = found.model_copy(update={"stopped_because": reason, "confirmation": "passed", "capacity_per_s": 120.0, "drift": drift})
+    assert told in explain_search(changed)
 
 
 def test_unsettled_probes_are_named(searched):
