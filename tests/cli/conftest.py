@@ -221,7 +221,7 @@ def write_quick_scenario(write_scenario, server):
 @pytest.fixture(scope="session")
 def slow_urls():
     with bundled_server("--model", "synthetic", "--synthetic", "service=constant:200ms,servers=1000") as urls:
-        yield vars(urls)
+        yield {"http": urls.http, "grpc": urls.grpc}
 
 
 @pytest.fixture

@@ -81,9 +81,11 @@ def test_a_refusal_names_the_run_that_did_not_help(tmp_path):
     for folders in (short[:1], short):
         with pytest.raises(InconclusiveError, match="The windows are too short for p99") as caught:
             planned(*folders)
-        refusals.append(str(caught.value))
-    assert refusals[1].startswith(refusals[0])
-    assert refusals[1].endswith(
+        refusals.append(str(caught.value).split(" To measure that: "))
+    (reason, command), (repeated, its_command) = refusals
+    assert repeated.startswith(reason)
+    assert its_command == command
+    assert repeated.endswith(
         f" {short[1]} has the same arrivals as {short[0]} (workload.seed 0), so its 6 measurements count as repeated, not as new evidence: measure again "
         "with `--set workload.seed=1`."
     )

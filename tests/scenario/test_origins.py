@@ -13,7 +13,7 @@ HEAD = "target: {model: m}\nload: {closed: {concurrency: 1}}\n"
 LOAD = "load: {closed: {concurrency: 1}}\n"
 TOP_KEYS = (
     "schema, name, target, server, workload, shared_memory, workloads, alone, load, sequences, stream, measure, fleet, check, slo, telemetry, "
-    "metrics, gpu, traces, gate, sweep, rank"
+    "metrics, gpu, traces, gate, tune, sweep, rank"
 )
 SEARCH = "target: {model: m}\nload:\n  search: "
 EXPECTED = "expected http://HOST:PORT, https://, grpc:// or grpcs://, or unix:/path (gRPC) or http+unix:/path for a socket"
