@@ -81,6 +81,8 @@ def _of_search(search: Search) -> Headline | None:
     facts = (Fact("probes", str(len(search.probes))),)
     figure = f"{'≥ ' * (search.stopped_because == 'never_missed')}{format_rate_per_s(search.capacity_per_s)}"
     word, trust = _CONFIRMED if is_answer else _UNDECIDED
+    if is_answer and low and search.stopped_because != "never_missed":
+        word = f"confirmed at {low}"
     return Headline(figure, f"capacity within {slo_in_words(search.slo)}", interval, word, trust, facts, confidence=search.confidence)
 
 

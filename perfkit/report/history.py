@@ -89,10 +89,17 @@ def trends_headline(trends: TrendSteps, gaps: Sequence[Gap]) -> Headline:
         return Headline("", "", "", "no step for the worse" if is_known else "too few results to detect a step", trust, tuple(facts))
     (step, trend), *others = max(events.values(), key=lambda event: event[0][0].started_at)
     commit = f"commit {_short(step.commit)}" if step.commit else "commit not recorded"
-    caption = f"{_figure(trend)}, {trend.scenario}: since {step.started_at[:_DATE]}, {commit}"
-    count = f"{len(events):,} step{'s' * (len(events) > 1)} for the worse"
+    caption = f"{_figure(trend)}, {trend.scenario}: {commit}"
+    word = "worse" if len(events) == 1 else f"{len(events):,} times worse, last"
     beside = [Fact(_figure(other), format_signed_change("ratio", its_step.ratio)) for its_step, other in others[:_MOST_BESIDE]]
-    return Headline(format_signed_change("ratio", step.ratio), one_line(caption), "", count, "bad", (*beside, *facts))
+    return Headline(
+        format_signed_change("ratio", step.ratio),
+        one_line(caption),
+        "",
+        f"{word} since {step.started_at[:_DATE]}",
+        "bad",
+        (*beside, *facts),
+    )
 
 
 def _figure(trend: Trend) -> str:
@@ -213,7 +220,7 @@ def _about_steps(trends: TrendSteps) -> Iterator[str]:
     short = sum(len(trend.values) < _FEWEST_RESULTS for trend, _ in trends)
     too_short = f" {short} have fewer than {_FEWEST_RESULTS} results, too few to detect a step." if short else ""
     yield f"{stepped} of {len(trends)} time series {'has' if stepped == 1 else 'have'} a step.{too_short}"
-    yield "About 1 % of the series that did not change show a step. A step is found some results after it happened, and fails no build."
+    yield "Of series that did not change, about 1 % show a step. A step is seen only some results after it happened; to stop a change before it is merged, use a gate."
 
 
 def render_check(file: str, check: HistoryCheck) -> str:

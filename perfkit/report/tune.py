@@ -9,7 +9,7 @@ from perfkit.report.page import Block, Bullets, Code, Fact, Facts, Figure, Headl
 from perfkit.report.render import render_html, render_markdown
 from perfkit.report.table import Cell, Column, Mark, Table
 from perfkit.report.terminal import fill, fitted_text, print_status_line, terminal_width
-from perfkit.text import sentence, write_styled
+from perfkit.text import sentence, to_the_second, write_styled
 from perfkit.units import format_minutes, format_rate_per_s
 
 _TRUST: dict[str, Trust] = {"better": "good", "kept": "good", "undecided": "open"}
@@ -93,8 +93,7 @@ def render_tune_html(outcome: TuneOutcome) -> str:
 def tune_page(outcome: TuneOutcome) -> Page:
     """The page of a tune."""
     blocks: dict[str, list[Block]] = {
-        "": [_headline(outcome), Paragraph(outcome.sentence, is_strong=True), *_chart(outcome)],
-        "What to do next": list(_next_step(outcome)),
+        "": [_headline(outcome), Paragraph(outcome.sentence), *_next_step(outcome), *_chart(outcome)],
         "Attention": [Bullets.of(outcome.notes)] if outcome.notes else [],
         "Configurations": [tune_table(outcome)],
     }
@@ -102,14 +101,16 @@ def tune_page(outcome: TuneOutcome) -> Page:
     return Page(
         f"Tune: {outcome.scenario}",
         (*sections_of(blocks), Section("How it was measured", (Facts((("", facts),)),), is_folded=True)),
-        subtitle=f"{outcome.target}, started {outcome.started_at}",
+        subtitle=f"{outcome.target}, started {to_the_second(outcome.started_at)}",
         footer="Made by `perfkit tune`.",
     )
 
 
 def _next_step(outcome: TuneOutcome) -> Iterator[Block]:
     if outcome.next_step:
-        yield Paragraph(outcome.next_step)
+        yield Paragraph(
+            f"Next: {outcome.next_step[0].lower()}{outcome.next_step[1:]} Then compare both in pairs (`perfkit gate`) before it serves."
+        )
     if outcome.command:
         yield Code(outcome.command, is_command=True)
 
@@ -123,7 +124,14 @@ def _headline(outcome: TuneOutcome) -> Headline:
         figure, caption = format_rate_per_s(rate), "throughput of the best configuration"
     facts = [Fact("configurations", str(len(outcome.rows))), Fact("time", format_minutes(outcome.duration_s))]
     if outcome.others_better_by is not None and outcome.kind != "undecided":
-        facts.insert(0, Fact("another one is better by", f"{percent_text(outcome.others_better_by)} at most"))
+        better = outcome.others_better_by
+        facts.insert(
+            0,
+            Fact(
+                "no other is better" + f" by more than {percent_text(better)}" * (better > 0),
+                "0" if better <= 0 else f"≤ {percent_text(better)}",
+            ),
+        )
     return Headline(figure, caption, interval, _WORDS[outcome.kind], _TRUST[outcome.kind], tuple(facts), outcome.confidence)
 
 

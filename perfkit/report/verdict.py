@@ -144,7 +144,7 @@ def describe_amount(verdict: Verdict) -> str:
         runs = [one_line(str(side.get("runs", "?"))) if isinstance(side, dict) else "?" for side in stored]
         return f"stored results, {runs[0]} against {runs[1]} runs"
     repeated = f", {verdict.discarded_pairs} measured again" if verdict.discarded_pairs else ""
-    disturbed = f", of them {verdict.disturbed_pairs} disturbed by other processes, which count" if verdict.disturbed_pairs else ""
+    disturbed = f" ({verdict.disturbed_pairs} beside other busy processes; they count, too)" if verdict.disturbed_pairs else ""
     return f"{verdict.pairs} pairs{repeated}{disturbed}"
 
 
