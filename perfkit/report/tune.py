@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from perfkit.gate.tune.outcome import Row, TuneOutcome, percent_text
 from perfkit.report.chart import BLUE, GREEN, MUTED, VERMILLION, Axis, Chart, ChartGroup, Line
-from perfkit.report.page import Block, Bullets, Code, Fact, Facts, Figure, Headline, Page, Paragraph, Section, Trust, sections_of
+from perfkit.report.page import Block, Bullets, Fact, Facts, Figure, Headline, Page, Paragraph, Section, Trust, next_blocks, sections_of
 from perfkit.report.render import render_html, render_markdown
 from perfkit.report.table import Cell, Column, Mark, Table
 from perfkit.report.terminal import fill, fitted_text, print_status_line, terminal_width
@@ -78,7 +78,7 @@ def print_tune_status(outcome: TuneOutcome, exit_code: int) -> None:
 def render_tune_markdown(outcome: TuneOutcome) -> str:
     """GitHub Markdown: the answer, and the configurations."""
     blocks: dict[str, list[Block]] = {
-        "": [Paragraph(outcome.sentence, is_strong=True), Paragraph(f"{outcome.next_step} {outcome.command}".strip())],
+        "": [Paragraph(outcome.sentence, is_strong=True), *_next_step(outcome)],
         "Attention": [Bullets.of(outcome.notes)] if outcome.notes else [],
         "Configurations": [tune_table(outcome)],
     }
@@ -106,13 +106,11 @@ def tune_page(outcome: TuneOutcome) -> Page:
     )
 
 
-def _next_step(outcome: TuneOutcome) -> Iterator[Block]:
-    if outcome.next_step:
-        yield Paragraph(
-            f"Next: {outcome.next_step[0].lower()}{outcome.next_step[1:]} Then compare both in pairs (`perfkit gate`) before it serves."
-        )
-    if outcome.command:
-        yield Code(outcome.command, is_command=True)
+def _next_step(outcome: TuneOutcome) -> list[Block]:
+    if not outcome.next_step:
+        return []
+    text = f"Next: {outcome.next_step[0].lower()}{outcome.next_step[1:]} Then compare both in pairs (`perfkit gate`) before it serves."
+    return next_blocks((text, outcome.command))
 
 
 def _headline(outcome: TuneOutcome) -> Headline:
@@ -150,7 +148,16 @@ def _chart(outcome: TuneOutcome) -> Iterator[Block]:
         rows = [row for row in belonging if row.throughput_per_s is not None and row.p99_ns is not None]
         if rows:
             rates, times = [row.throughput_per_s or 0.0 for row in rows], [(row.p99_ns or 0) / 1e6 for row in rows]
-            lines.append(Line(name, tuple(rates), tuple(times), colour, "large", labels=tuple(map(configuration_text, rows))))
+            lines.append(
+                Line(
+                    name,
+                    tuple(rates),
+                    tuple(times),
+                    colour,
+                    "large" if name == "best" else "dots",
+                    labels=tuple(map(configuration_text, rows)),
+                )
+            )
     if lines:
         chart = Chart("throughput and p99", Axis("throughput", "/s"), Axis("p99", "ms"), tuple(lines))
         yield Figure("", _CAPTION, ChartGroup((chart,)))
