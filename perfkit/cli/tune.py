@@ -162,7 +162,8 @@ def _print_space(candidates: "Sequence[Candidate]", ladder: Sequence[int], limit
 
 def _is_of_options(options: argparse.Namespace) -> bool:
     """Whether the command line describes the scenario, whose load is then perfkit's own."""
-    from perfkit.cli.url_scenario import COMMAND_PREFIX, is_url
+    from perfkit.cli.url_scenario import is_url
+    from perfkit.target.command import COMMAND_PREFIX
 
     return any(is_url(word) or word.startswith(COMMAND_PREFIX) for word in options.scenario)
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 _Read = TypeVar("_Read")
 DEFAULT_CONCURRENCY, DEFAULT_DURATION, DEFAULT_REPETITIONS = (1, 4, 16), "3s", 3
 """Without a scenario: enough to see where throughput levels off and latency rises, in under a minute per protocol."""
-COMMAND_PREFIX = "cmd:"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|(unix|grpc\+unix|http\+unix):")
 _GENERATED = ("random", "zeros", "ones", "arange", "omit")
 _IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
@@ -44,7 +43,7 @@ def add_scenario_or_url_options(parser: argparse.ArgumentParser, *, takes_comman
     if takes_command:
         what = f"{what}; or cmd:COMMAND, which starts the server; {{port}} in it becomes a free port"
     parser.add_argument("scenario", nargs="*" if takes_command else "+", metavar="SCENARIO|URL", help=what)
-    parser.set_defaults(takes_words="scenario")  # URLs may also follow options
+    parser.set_defaults(takes_words="scenario", takes_command=takes_command)  # URLs may also follow options
     add_settings(parser)
     group = parser.add_argument_group("with a URL", "These options stand for a scenario file, which --print-scenario prints.")
     group.add_argument("-m", "--model", metavar="NAME", help="the model; may be left out where the server has one alone")
@@ -75,13 +74,16 @@ def add_scenario_or_url_options(parser: argparse.ArgumentParser, *, takes_comman
 def scenario_source(options: argparse.Namespace) -> "ScenarioSource":
     """The scenario that the arguments name or describe; raises ScenarioError and UsageError."""
     from perfkit.scenario.file import find_scenario, read_source
+    from perfkit.target.command import COMMAND_PREFIX
 
     words: list[str] = options.scenario
     if len(words) == 1 and words[0].startswith(COMMAND_PREFIX):
+        command = words[0].removeprefix(COMMAND_PREFIX)
+        if not options.takes_command:
+            raise UsageError(f"{words[0]}: a command that starts the server goes into a scenario, as target.command")
         if not options.model:
-            raise UsageError(f"-m MODEL is missing: the model of the server that `{words[0].removeprefix(COMMAND_PREFIX)}` starts")
-        target = {"command": words[0].removeprefix(COMMAND_PREFIX), "protocols": options.protocols or ["http"]}
-        return _source_of_target(target, options.model, options)
+            raise UsageError(f"-m MODEL is missing: the model of the server that `{command}` starts")
+        return _source_of_target({"command": command, "protocols": options.protocols or ["http"]}, options.model, options)
     urls = [word for word in words if is_url(word)]
     if not urls:
         if len(words) > 1:

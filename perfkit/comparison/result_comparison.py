@@ -12,7 +12,8 @@ from perfkit.result.fingerprint import Difference, commit_of, environment_differ
 from perfkit.result.model import Point, PointKey, Result
 from perfkit.spans.change import PartChange, change_between
 from perfkit.stats.buckets import bucket_width_ns
-from perfkit.stats.ratio_interval import Estimate, difference_of, geometric_mean, ratio_of, ratio_of_means
+from perfkit.stats.probability import normal_quantile, student_t_quantile
+from perfkit.stats.ratio_interval import CONFIDENCE, Estimate, difference_of, geometric_mean, ratio_of, ratio_of_means, welch_degrees
 
 NOT_COVERED = (
     "The 95 % intervals cover the variation within each result: between requests for times, between repetitions for throughput and CPU time. "
@@ -50,6 +51,8 @@ class MetricRow:
     """None if a result lacks the figure."""
     changes: tuple[Estimate | None, ...]
     """The ratio of each value to the first, or for shares the difference; None for the first itself."""
+    degrees: tuple[int | None, ...] = ()
+    """The degrees of freedom of the intervals of the changes that rest on repetitions; None for those that rest on many requests."""
 
     @property
     def is_ratio(self) -> bool:
@@ -151,12 +154,14 @@ def _rows(key: PointKey, results: Sequence[tuple[str, Result]]) -> tuple[list[Me
             why = _NO_CPU_TIME if metric == CPU_TIME else "too few samples"
             missing.append(f"{metric.replace('_', '.')} of {load_point} is missing in {', '.join(lacking)}: {why}.")
         changes = tuple(None if not index else change_of(unit, values[0], value) for index, value in enumerate(values))
+        degrees: tuple[int | None, ...] = ()
         if (figure := _REPEATED.get(metric)) is not None:
             first = results[0][1]
-            others = zip(changes[1:], results[1:], strict=True)
+            others = list(zip(changes[1:], results[1:], strict=True))
             changes = (None, *(_repeated_change(change, first, other, key, figure) for change, (_, other) in others))
+            degrees = (None, *(_repeated_degrees(first, other, key, figure) for _, (_, other) in others))
         better: Literal["lower", "higher"] = "higher" if metric == "throughput" else "lower"
-        rows.append(MetricRow(load_point, metric.replace("_", "."), unit, better, tuple(values), changes))
+        rows.append(MetricRow(load_point, metric.replace("_", "."), unit, better, tuple(values), changes, degrees))
     return rows, missing
 
 
@@ -214,6 +219,27 @@ def _repeated_change(change: Estimate | None, first: Result, second: Result, key
         return Estimate(change.value, None, None)
     one_request = _one_request(first, key) + _one_request(second, key)
     return _with_interval_of(ratio_of_means(base, other), change.value).no_narrower(change.value * one_request)
+
+
+def _repeated_degrees(first: Result, second: Result, key: PointKey, figure: _Figure) -> int | None:
+    base, other = _values(first, key, figure), _values(second, key, figure)
+    is_known = min(len(base), len(other)) >= _FEWEST_REPETITIONS and min(*base, *other) > 0
+    return welch_degrees(base, other) if is_known else None
+
+
+def change_at(row: MetricRow, number: int, confidence: float) -> Estimate | None:
+    """A change whose interval has another confidence than 95 %: as much wider as Student's or the normal distribution asks for."""
+    change, degrees = row.changes[number], row.degrees[number] if row.degrees else None
+    if change is None:
+        return None
+    at, usual = (
+        normal_quantile((1 + one) / 2) if degrees is None else student_t_quantile((1 + one) / 2, degrees)
+        for one in (confidence, CONFIDENCE)
+    )
+    if row.is_ratio:
+        return change.scaled(at / usual)
+    low, high = (None if end is None else change.value + (end - change.value) * at / usual for end in (change.low, change.high))
+    return Estimate(change.value, low, high)
 
 
 def _with_interval_of(mean: Estimate, value: float) -> Estimate:

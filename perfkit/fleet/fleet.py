@@ -218,7 +218,9 @@ def _check_port(host: str, port: int, targets: Sequence[Address]) -> None:
     for target in targets:
         is_same = stands_for_all(host) or host == target.host or (is_loopback(host) and is_loopback(target.host))
         if target.is_local and not target.socket_path and target.port == port and is_same:
-            other = Address("http", host, port + 1).authority
+            taken = {one.port for one in targets}
+            free = next(one for one in (*range(port + 1, 65_536), *range(port - 1, 1_023, -1)) if one not in taken)
+            other = Address("http", host, free).authority
             raise UsageError(
                 f"fleet.listen: port {port} is that of the target, {target}: give another, such as `fleet.listen: {other}` (--fleet listen://{other})"
             )

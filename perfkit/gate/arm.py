@@ -24,12 +24,12 @@ from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import LoadSpec
 from perfkit.scenario.model import Scenario
 from perfkit.target.address import Address, redacted_url
-from perfkit.target.command import ShellSyntaxError, check_ports, command_words, takes_ports
+from perfkit.target.command import COMMAND_PREFIX, ShellSyntaxError, check_ports, command_words, takes_ports
 from perfkit.target.started_server import RunningServer, ServerEnd
 from perfkit.units import NS_PER_S
 from perfkit.workers.local import place
 
-PREFIX = "cmd:"
+PREFIX = COMMAND_PREFIX
 READY_WITHIN_NS = 60 * NS_PER_S
 _SCRIPTS = {".jar", ".py", ".so"}
 _ENDS_WITHIN_S = 2

@@ -37,5 +37,10 @@ async def answer_gap_ns(send: Callable[[], Awaitable[tuple[int, int]]], scenario
                 await send()
                 answers += 1
 
-    await asyncio.gather(*(send_in_turn() for _ in range(min(_MOST_IN_FLIGHT, max_connections(scenario)))))
+    try:
+        async with asyncio.TaskGroup() as group:  # an error ends all loops
+            for _ in range(min(_MOST_IN_FLIGHT, max_connections(scenario))):
+                group.create_task(send_in_turn())
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
     return (clock.now_ns() - began_ns) // answers if answers else gap_ns

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import perfkit
 from perfkit.clock import utc_now
@@ -25,6 +25,7 @@ from perfkit.measurement.warm_up_extension import WarmUpExtension
 from perfkit.measurement.worker_specs import calibrated_transport_ns
 from perfkit.points.measured import PointMeasurement
 from perfkit.recorder.window import Window
+from perfkit.result.model import Point
 from perfkit.result.telemetry_file import SampledPoint
 from perfkit.telemetry.messages import EndedPoint, PointBegins
 from perfkit.units import NS_PER_S
@@ -45,6 +46,25 @@ class _Attempt:
     workers: int
     facts: tuple[ProbedFacts, ...]
     start: StartTrial | None
+
+
+def ended_points(repetitions: Iterable[tuple[str, Point]]) -> tuple[EndedPoint, ...]:
+    """The newest of the load points that have ended, of repetitions with titles in the order of time: the newest figures, and the worst of the rest."""
+    ended = dict[str, EndedPoint]()
+    for title, point in repetitions:
+        before = ended.get(title)
+        codes = (*(before.codes if before else ()), *(warning.code for warning in point.warnings))
+        ended[title] = EndedPoint(
+            title,
+            before.repetitions + 1 if before else 1,
+            point.throughput_per_s,
+            point.times.p50,
+            point.times.p99,
+            max(point.failed_share.estimate, before.failed_share if before else 0.0),
+            point.valid and (before is None or before.is_valid),
+            tuple(dict.fromkeys(codes)),
+        )
+    return tuple(ended.values())[-_MOST_ENDED:]
 
 
 class PointRun:
@@ -90,24 +110,11 @@ class PointRun:
         return sum(each.measured for each in run.interleaved) + 1, sum(each.total for each in run.interleaved)
 
     def _ended(self) -> tuple[EndedPoint, ...]:
-        """The load points that were measured before, of all runs, each with its newest repetition."""
-        ended = dict[str, EndedPoint]()
-        for run in self._run.interleaved:
-            for point in run.so_far.points:
-                if point.workload is None or point.alone:
-                    title = f"{run.title and f'{run.title}: '}{point.title}"
-                    before = ended.get(title)
-                    ended[title] = EndedPoint(
-                        title,
-                        1 if before is None else before.repetitions + 1,
-                        point.throughput_per_s,
-                        point.times.p50,
-                        point.times.p99,
-                        point.failed_share.estimate,
-                        point.valid,
-                        tuple(warning.code for warning in point.warnings),
-                    )
-        return tuple(ended.values())[-_MOST_ENDED:]
+        """The load points that were measured before, of all runs."""
+        points = ((run, point) for run in self._run.interleaved for point in run.so_far.points)
+        return ended_points(
+            (f"{run.title and f'{run.title}: '}{point.title}", point) for run, point in points if point.workload is None or point.alone
+        )
 
     async def _measure_point(
         self, load_point: LoadPoint, target: RunTarget, observation: Observation, begins: PointBegins, renewal: SecretRenewal

@@ -281,10 +281,11 @@ def _gain(fewer: Point, more: Point) -> tuple[float, float]:
 
 
 def _more_load(enough: Point, best: Point) -> str:
-    """The gain of the best concurrency over a lower one that is enough: `concurrency 4 gives 32.1/s, 0.6 % more, and its p50 is 3.9 times as long`."""
+    """The gain of the best concurrency over a lower one that is enough: `concurrency 4 adds 0.6 % (32.1/s), and its p50 is 3.9 times as long`."""
     low, high = _gain(enough, best)
     gain, rate = best.throughput_per_s / enough.throughput_per_s - 1, format_rate_per_s(best.throughput_per_s)
-    text = f"{load_in_words(best)} gives {rate}, {f'{100 * gain:.1f} %' if low > 0 else f'at most {100 * high:.1f} %'} more"
+    added = f"adds {100 * gain:.1f} %" if low > 0 else f"adds nothing that is shown, at most {100 * high:.1f} %"
+    text = f"{load_in_words(best)} {added} ({rate})"
     before_ns, after_ns = enough.times.p50, best.times.p50
     if before_ns and after_ns and after_ns > before_ns * (1 + LEAST_GAIN):
         text += f", and its p50 is {after_ns / before_ns:.1f} times as long"

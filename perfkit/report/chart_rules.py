@@ -1,6 +1,8 @@
-"""What colours and line styles mean, the same in every chart of every page and picture.
+"""What colours and line styles mean in the charts of runs, searches, sweeps and comparisons, and in pictures of them.
 
-- The hue is the protocol's; in a mix the workload's, beside each other the case's, the configuration's or the result's.
+Other pages have colours of their own, which their legends name.
+
+- The hue is the protocol's; in a mix the workload's, beside each other the case's or the result's.
 - The shade is the load: faint for the lowest, strong for the highest.
 - The line style is the percentile: p50 solid, p90 and p95 dotted, p99 and the maximum dashed.
 - A hollow mark is not valid, or not known to satisfy what is asked; a cross does not satisfy it. A large square, or a large cross, is the one that was chosen.

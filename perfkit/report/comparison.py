@@ -6,16 +6,16 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-from perfkit.comparison.result_comparison import NOT_COVERED, ComparedResult, MetricRow, ResultComparison
+from perfkit.comparison.result_comparison import NOT_COVERED, ComparedResult, MetricRow, ResultComparison, change_at
 from perfkit.report.chart import MUTED, Axis, Chart, ChartGroup, Level, Line
 from perfkit.report.chart_rules import many_colour
 from perfkit.report.page import Block, Bullets, Fact, Figure, Headline, Item, Page, Paragraph, Trust, next_blocks, sections_of
 from perfkit.report.table import MISSING, Cell, Column, Table
 from perfkit.result.part import dataclass_document
 from perfkit.spans.change import describe_change
-from perfkit.stats.ratio_interval import Estimate
+from perfkit.stats.ratio_interval import CONFIDENCE, Estimate
 from perfkit.text import sentence, to_the_second
-from perfkit.units import Change, format_duration_ns, format_rate_per_s, format_signed_change, format_signed_interval
+from perfkit.units import Change, format_confidence, format_duration_ns, format_rate_per_s, format_signed_change, format_signed_interval
 
 SCHEMA = "perfkit.comparison/1"
 CAUTIONS = {
@@ -23,6 +23,8 @@ CAUTIONS = {
     "unsuccessful": "NO SUCCESS: most requests of a load point failed, and the times are those of the others",
 }
 """What must be known of a result by its status, before its figures."""
+_NO_FIGURES = {"invalid": "not valid", "unsuccessful": "failed most requests"}
+"""The same statuses in a word."""
 _TRUSTS: dict[str, Trust] = {"better": "good", "worse": "bad"}
 """Of a page that has nothing but such changes."""
 _NO_DIFFERENCES = "No recorded settings differ."
@@ -164,23 +166,34 @@ def comparison_html(compared: ResultComparison) -> str:
 
 
 def _next_steps(compared: ResultComparison) -> Iterator[tuple[str, str]]:
-    """Where the time goes in a result that is worse, and how to get a verdict."""
+    """Where the time goes in a result whose times or throughput are worse, and how to get a verdict."""
     verdict = "Next: measure the servers in pairs for a verdict, which covers restarts too."
     shown = {number: _shown_changes(compared, number) for number in range(1, len(compared.sides))}
-    worse = sorted((number for number, found in shown.items() if "worse" in _kind(found)), key=lambda number: -_size(*shown[number][0]))
+    slower = {number: [pair for pair in found if pair[0].is_latency or pair[0].metric == "throughput"] for number, found in shown.items()}
+    worse = sorted((number for number, found in slower.items() if "worse" in _kind(found)), key=lambda number: -_size(*slower[number][0]))
     if worse:
-        yield "Next: see where the time of the slower result goes.", shlex.join(["perfkit", "explain", compared.sides[worse[0]].label])
+        yield (
+            "Next: see where the time of the result that is worse goes.",
+            shlex.join(["perfkit", "explain", compared.sides[worse[0]].label]),
+        )
         verdict = "Then measure the servers in pairs for a verdict, which covers restarts too."
     yield verdict, "perfkit gate SCENARIO --baseline TARGET --candidate TARGET"
 
 
 def comparison_headline(compared: ResultComparison) -> Headline:
-    """The largest change that is shown, with the largest one of each other result beside it."""
+    """The largest change that is shown, with the largest one of each other result beside it.
+
+    As it is the largest of many, its interval has the confidence at which the intervals of all figures hold together with 95 %.
+    """
     shown = {number: found for number in range(1, len(compared.sides)) if (found := _shown_changes(compared, number))}
-    if invalid := [f"[{number}]" for number, side in enumerate(compared.sides, 1) if side.status in CAUTIONS]:
-        return Headline("", "", "", f"{' and '.join(invalid)} not valid", "bad")
+    cautions = dict[str, list[str]]()
+    for number, side in enumerate(compared.sides, 1):
+        if side.status in CAUTIONS:
+            cautions.setdefault(_NO_FIGURES[side.status], []).append(f"[{number}]")
+    if cautions:
+        return Headline("", "", "", ", ".join(f"{' and '.join(numbers)} {word}" for word, numbers in cautions.items()), "bad")
     if not shown:
-        return Headline("", "", "", "no change is shown", "open")
+        return Headline("", "", "", "no change beyond chance" if _may_be_chance(compared) else "no change is shown", "open")
     by_kind = dict[str, list[str]]()
     for number, found in shown.items():
         by_kind.setdefault(_kind(found), []).append(f"[{number + 1}]")
@@ -191,7 +204,9 @@ def comparison_headline(compared: ResultComparison) -> Headline:
     (figure, interval), *others = (_change_and_interval(*shown[number][0]) for number in largest)
     captions = [f"{_where(shown[number][0][0])}: {_named(compared, number)}" for number in largest]
     facts = tuple(Fact(caption, *texts) for caption, texts in zip(captions[1:], others, strict=True))
-    return Headline(figure, f"{captions[0]} against [1] {compared.sides[0].label}", interval, word, trust, facts)
+    of_many = f", the largest change of {count} figures" if (count := _figures_known(compared)) > 1 else ""
+    caption = f"{captions[0]} against [1] {compared.sides[0].label}{of_many}"
+    return Headline(figure, caption, interval, word, trust, facts, confidence=_confidence(compared))
 
 
 def _kind(changes: Sequence[tuple[MetricRow, Estimate]]) -> str:
@@ -201,9 +216,35 @@ def _kind(changes: Sequence[tuple[MetricRow, Estimate]]) -> str:
 
 
 def _shown_changes(compared: ResultComparison, number: int) -> list[tuple[MetricRow, Estimate]]:
-    """The changes of a result that their intervals show: of times and throughput before those of shares, the largest first."""
-    changes = [(row, change) for row in compared.rows if (change := row.changes[number]) is not None and _is_shown(row, change)]
+    """The changes of a result that their intervals show, all figures together: of times and throughput before those of shares, the largest first."""
+    confidence = _confidence(compared)
+    changes = [
+        (row, change) for row in compared.rows if (change := change_at(row, number, confidence)) is not None and _is_shown(row, change)
+    ]
     return sorted(changes, key=lambda pair: (pair[0].is_ratio, _size(*pair)), reverse=True)
+
+
+def _figures_known(compared: ResultComparison) -> int:
+    """How many changes have an interval."""
+    return sum(
+        change is not None and (change.low is not None or change.high is not None) for row in compared.rows for change in row.changes
+    )
+
+
+def _confidence(compared: ResultComparison) -> float:
+    """Of each interval, so that all hold together with 95 %: 1 - 5 % ÷ their number (C. E. Bonferroni)."""
+    return 1 - (1 - CONFIDENCE) / max(_figures_known(compared), 1)
+
+
+def _may_be_chance(compared: ResultComparison) -> str:
+    """What the changes are worth that single intervals show; empty without any, and of a single figure."""
+    count = _figures_known(compared)
+    if count < 2 or not any(change is not None and _is_shown(row, change) for row in compared.rows for change in row.changes):
+        return ""
+    return (
+        f"Of figures that did not change, about one in twenty shows a change by its own 95 % interval, and there are {count} figures. The headline's "
+        f"interval allows for that: {format_confidence(_confidence(compared))}."
+    )
 
 
 def _named(compared: ResultComparison, number: int) -> str:
@@ -277,6 +318,7 @@ def _page(
         "" if headline else "Answer": [
             *([] if headline is None else [headline]),
             *(Paragraph(text, is_strong=headline is None) for text in answer),
+            *([Paragraph(chance)] if headline and (chance := _may_be_chance(compared)) else []),
             *next_steps,
             *figures,
         ],

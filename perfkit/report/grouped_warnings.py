@@ -18,7 +18,7 @@ _MOST_TOLD = 3
 """Different messages of one kind that are told."""
 _SHORTEST_MESSAGE = 60
 _FIGURE = re.compile(r"(?<![\w.:/-])(?P<number>\d[\d,]*(?:\.\d+)?)(?P<unit>\s?(?:ns|µs|ms|s|%)(?![\w]))?(?![\w:])")
-_NAMING = re.compile(r"(?:\b(?:from|to|pid|GPU|port|repetitions?|versions?|CPUs?) |[×#(] ?|\d, )$", re.IGNORECASE)
+_NAMING = re.compile(r"(?:\b(?:from|to|pid|process|worker|GPU|port|repetitions?|versions?|CPUs?) |[×#(] ?|\d, )$", re.IGNORECASE)
 """Before a number that is a name, an end of a range, or one of a list."""
 _NS: Mapping[str, float] = {"ns": 1, "µs": 1_000, "ms": NS_PER_MS, "s": NS_PER_S}
 

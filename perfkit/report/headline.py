@@ -35,7 +35,7 @@ def run_headline(result: Result) -> Headline | None:
     """The headline of a run; None for cold starts and idle gaps, whose answers are no rates, and without a valid load point."""
     if result.search is not None:
         return _of_search(result.search)
-    of_protocols, best = _chosen(result), answer_point(result)
+    of_protocols, best = answer_points(result), answer_point(result)
     if best is None:
         return None
     over = f" over {best.protocol}" if len(of_protocols) > 1 else ""
@@ -57,12 +57,12 @@ def run_headline(result: Result) -> Headline | None:
 
 def answer_point(result: Result) -> Point | None:
     """The load point of the headline; None without one, and for a search."""
-    chosen = () if result.search is not None else _chosen(result).values()
+    chosen = () if result.search is not None else answer_points(result).values()
     return max(chosen, key=lambda point: (point.slo is not None and point.slo.verdict == "satisfied", point.throughput_per_s), default=None)
 
 
-def _chosen(result: Result) -> dict[str, Point]:
-    """The load point of each protocol that the answer is about."""
+def answer_points(result: Result) -> dict[str, Point]:
+    """The load point of each protocol that the answer is about; empty for cold starts and idle gaps, and without a valid load point."""
     whole = [point for point in result.summary if point.workload is None]
     if any(point.cold_start or point.idle for point in whole):
         return {}
@@ -81,6 +81,8 @@ def _of_search(search: Search) -> Headline | None:
     facts = (Fact("probes", str(len(search.probes))),)
     figure = f"{'≥ ' * (search.stopped_because == 'never_missed')}{format_rate_per_s(search.capacity_per_s)}"
     word, trust = _CONFIRMED if is_answer else _UNDECIDED
+    if is_answer and low and search.stopped_because != "never_missed":
+        word = f"confirmed at {low}"
     return Headline(figure, f"capacity within {slo_in_words(search.slo)}", interval, word, trust, facts, confidence=search.confidence)
 
 

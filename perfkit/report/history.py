@@ -52,7 +52,7 @@ def render_trends_html(trends: TrendSteps, gaps: Sequence[Gap] = ()) -> str:
     changes = environment_table(trends)
     results = [trend.entries[index].started_at for trend, _ in trends for index in (0, -1)]
     blocks: dict[str, Sequence[Block]] = {
-        "": [trends_headline(trends, gaps), *next_blocks(*_next_steps(trends))],
+        "": [trends_headline(trends, gaps), *next_blocks(*_next_steps(trends, has_environment=bool(changes.rows)))],
         "Steps": [*([table] if (table := steps_table(trends)).rows else []), *(Paragraph(text) for text in _about_steps(trends))],
         "Missing results": [gaps_table(gaps)] if gaps else [],
     }
@@ -67,7 +67,7 @@ def render_trends_html(trends: TrendSteps, gaps: Sequence[Gap] = ()) -> str:
     names = list(dict.fromkeys(trend.scenario for trend, _ in trends))
     sections = sections_of(blocks)
     if changes.rows:
-        sections = (*sections, Section(changes.title, (changes,), f"{len(changes.rows)} changes between two results", is_folded=True))
+        sections = (*sections, Section(changes.title, (changes,), _environment_finding(trends), is_folded=True))
     return render_html(Page(f"History of {', '.join(names[:3])}{' and others' if len(names) > 3 else ''}", sections, subtitle))
 
 
@@ -89,24 +89,34 @@ def trends_headline(trends: TrendSteps, gaps: Sequence[Gap]) -> Headline:
         return Headline("", "", "", "no step for the worse" if is_known else "too few results to detect a step", trust, tuple(facts))
     (step, trend), *others = max(events.values(), key=lambda event: event[0][0].started_at)
     commit = f"commit {_short(step.commit)}" if step.commit else "commit not recorded"
-    caption = f"{_figure(trend)}, {trend.scenario}: since {step.started_at[:_DATE]}, {commit}"
-    count = f"{len(events):,} step{'s' * (len(events) > 1)} for the worse"
+    caption = f"{_figure(trend)}, {trend.scenario}: {commit}"
+    word = "worse" if len(events) == 1 else f"{len(events):,} times worse, last"
     beside = [Fact(_figure(other), format_signed_change("ratio", its_step.ratio)) for its_step, other in others[:_MOST_BESIDE]]
-    return Headline(format_signed_change("ratio", step.ratio), one_line(caption), "", count, "bad", (*beside, *facts))
+    return Headline(
+        format_signed_change("ratio", step.ratio),
+        one_line(caption),
+        "",
+        f"{word} since {step.started_at[:_DATE]}",
+        "bad",
+        (*beside, *facts),
+    )
 
 
 def _figure(trend: Trend) -> str:
     return one_line(f"{trend.metric.replace('_', '.')}, {trend.load_point}")
 
 
-def _next_steps(trends: TrendSteps) -> Iterator[tuple[str, str]]:
+def _next_steps(trends: TrendSteps, *, has_environment: bool) -> Iterator[tuple[str, str]]:
     """How to find the cause of the newest step for the worse."""
     open_steps = [step for _, steps in trends for step in steps if step.is_worse and not step.accepted_until]
     step = max(open_steps, key=lambda one: one.started_at, default=None)
     if step is None:
         return
     if step.commit and step.commit == step.previous_commit:
-        yield "Next: the commit is the same before and after the step, so look for what else changed: the environment is listed below.", ""
+        where = (
+            "the changes of the environment are listed below" if has_environment else "no change of the recorded environment explains it"
+        )
+        yield f"Next: the commit is the same before and after the step, so look for what else changed: {where}.", ""
     else:
         good, bad = step.previous_commit[:_COMMIT_LENGTH] or "REV", step.commit[:_COMMIT_LENGTH] or "REV"
         words = ["perfkit", "bisect", "SCENARIO", "--good", good, "--bad", bad, "--build", "make", "--serve", "./server --port {port}"]
@@ -136,15 +146,26 @@ def steps_table(trends: TrendSteps) -> Table:
 
 def environment_table(trends: TrendSteps) -> Table:
     """A row for each change of the environment between two results of a series, the newest first, at most a hundred."""
+    rows = tuple((to_the_second(when), one_line(place), one_line(what)) for when, place, what in _environment_changes(trends)[:_MOST_GAPS])
+    columns = (Column("since", "since"), Column("series", "series"), Column("change", "change", "prose"))
+    return Table("environment", "Environment changes", columns, rows)
+
+
+def _environment_finding(trends: TrendSteps) -> str:
+    count = len(_environment_changes(trends))
+    newest = f", the newest {_MOST_GAPS} of them" if count > _MOST_GAPS else ""
+    return f"{count:,} change{'s' * (count > 1)} between two results{newest}"
+
+
+def _environment_changes(trends: TrendSteps) -> list[tuple[str, str, str]]:
+    """When, where and what, the newest first."""
     found = dict[tuple[str, str, str], None]()
     for trend, _ in trends:
         for before, after in itertools.pairwise(trend.entries):
             if before.fingerprint != after.fingerprint:
                 differences = fingerprint_differences(before.fingerprint, after.fingerprint)
                 found[after.started_at, trend.series.place, "; ".join(one.sentence for one in differences)] = None
-    rows = tuple((to_the_second(when), one_line(place), one_line(what)) for when, place, what in sorted(found, reverse=True)[:_MOST_GAPS])
-    columns = (Column("since", "since"), Column("series", "series"), Column("change", "change", "prose"))
-    return Table("environment", "Environment changes", columns, rows)
+    return sorted(found, reverse=True)
 
 
 def gaps_table(gaps: Sequence[Gap]) -> Table:
@@ -213,7 +234,7 @@ def _about_steps(trends: TrendSteps) -> Iterator[str]:
     short = sum(len(trend.values) < _FEWEST_RESULTS for trend, _ in trends)
     too_short = f" {short} have fewer than {_FEWEST_RESULTS} results, too few to detect a step." if short else ""
     yield f"{stepped} of {len(trends)} time series {'has' if stepped == 1 else 'have'} a step.{too_short}"
-    yield "About 1 % of the series that did not change show a step. A step is found some results after it happened, and fails no build."
+    yield "Of series that did not change, about 1 % show a step. A step is seen only some results after it happened; `perfkit history check` then exits with 1 for one for the worse that nobody accepted. To stop a change before it is merged, use a gate."
 
 
 def render_check(file: str, check: HistoryCheck) -> str:

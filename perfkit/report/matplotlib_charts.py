@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 from perfkit.errors import ResultError, UsageError
 from perfkit.report.answer import answer
-from perfkit.report.chart import MUTED, Chart, ChartGroup, Level, Line, Style, scale_of
+from perfkit.report.chart import MUTED, RED, Chart, ChartGroup, Level, Line, Style, scale_of
 from perfkit.report.run import main_plot, run_subject, status_sentence
 from perfkit.report.run_charts import percentile_group, run_charts, trade_group
 from perfkit.report.sweep import sweep_picture
@@ -130,17 +130,29 @@ def _picture(path: pathlib.Path) -> tuple[str, str, ChartGroup]:
         result, folder = read_result(path)
         charts = run_charts(result, read_timeline(folder, result))
         name = main_plot(charts)
-        title, subtitle = status_sentence(result) or answer(result)[0], run_subject(result)
+        title, subtitle = status_sentence(result) or _answer(result), run_subject(result)
         group = None if name is None else charts[name]
     if group is None:
         raise ResultError(f"{path}: there is no chart for a picture: no load point has valid figures, or no two cases can be compared")
     return title, subtitle, group
 
 
+def _answer(result: Result) -> str:
+    """The first sentence of the answer; with several protocols, that of each."""
+    sentences = answer(result)
+    of_protocols = tuple(f"{point.protocol}: " for point in result.summary)
+    return " ".join([text for text in sentences if text.startswith(of_protocols)] or sentences[:1])
+
+
 def _draw_chart(chart: Chart, axes: "Axes", prefix: str) -> None:
-    """Draws the lines of a chart with their bands and intervals, what each value belongs to, its levels and its scales; heat maps are left out."""
+    """Draws the lines of a chart with their bands and intervals, what each value belongs to, its spans, levels and scales; heat maps are left out."""
     from matplotlib.ticker import NullLocator
 
+    unnamed = "_"  # matplotlib leaves such labels out of the legend
+    for index, span in enumerate(chart.spans):
+        is_named = span.label and not span.is_bad and span.label not in {one.label for one in chart.spans[:index]}
+        colour, label = (RED if span.is_bad else MUTED)[0], one_line(span.label) if is_named else unnamed
+        axes.axvspan(span.low, span.high, color=colour, alpha=_BAND_OPACITY, linewidth=0, label=label)
     for line in chart.lines:
         _draw_line(line, axes, prefix)
     for level in chart.levels:

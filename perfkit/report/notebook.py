@@ -13,6 +13,7 @@ from perfkit.report.run_tables import terminal_table
 from perfkit.report.table import Table
 from perfkit.result.model import Result
 from perfkit.text import one_line, safe_lines
+from perfkit.units import format_confidence
 
 _INVALID_STYLE = ' style="color:#c0392b"'
 _COLOURS = {"good": "#1a7f37", "open": "#9a6700", "bad": "#c0392b"}
@@ -44,7 +45,7 @@ def _headline_fragment(headline: Headline) -> str:
     """The word, the large figure with its interval, and the others in a row."""
     colour = _COLOURS[headline.trust]
     word = f'<p style="color:{colour};margin:0.4em 0"><strong>{_SHAPES[headline.trust]} {escape(safe_lines(headline.word))}</strong></p>'
-    interval = f"{100 * headline.confidence:.3g} % interval: {headline.interval}" if headline.interval else ""
+    interval = f"{format_confidence(headline.confidence)} interval: {headline.interval}" if headline.interval else ""
     figures = [(headline.figure, headline.caption, interval, "2.4em")] if headline.figure else []
     figures += [(fact.figure, fact.name, fact.interval, "1.3em") for fact in headline.facts]
     blocks = "".join(

@@ -1,5 +1,6 @@
 """A capacity plan: the answer in sentences, its page, and the files of its folder."""
 
+import decimal
 import itertools
 import json
 import pathlib
@@ -134,7 +135,8 @@ def plan_page(plan: CapacityPlan, charts: Mapping[str, ChartGroup]) -> Page:
     notes = {title: [Bullets.of(sentences)] for title, sentences in plan_notes(plan)}
     whole, capacity = _capacity_sentences(plan)
     risk = next(iter(RISK.answer(plan)), "")
-    items = (*_caveats_item(notes), *map(Item, capacity), *([Item(risk, RISK.title_of(plan))] if risk else []))
+    of_replica = (capacity[0], _each_receives(plan)) if charts else capacity  # the headline has the terms of the sum
+    items = (*_caveats_item(notes), *map(Item, of_replica), *([Item(risk, RISK.title_of(plan))] if risk else []))
     answer: list[Block] = [
         *([] if charts else [Paragraph(whole, is_strong=True)]),
         Bullets(items),
@@ -206,11 +208,17 @@ def _next_step(plan: CapacityPlan) -> tuple[str, str]:
     """To measure one replica at the rate that the plan relies on."""
     chosen = plan.chosen
     assert chosen.capacity is not None
-    rate = f"{chosen.capacity.low_per_s:.3g}/s"
+    rate = rate_rounded_down(chosen.capacity.low_per_s)
     return (
         f"Next: check on one replica that it keeps the SLO at {rate}, the rate that the plan relies on.",
         f"perfkit run SCENARIO --set 'load={{open: {{rate: {rate}}}}}'",
     )
+
+
+def rate_rounded_down(rate_per_s: float) -> str:
+    """A rate with three digits and no exponent, not above what it is: `1230/s`."""
+    rounded = decimal.Context(prec=3, rounding=decimal.ROUND_DOWN).create_decimal(repr(float(rate_per_s)))
+    return f"{rounded:f}/s"
 
 
 def _caveats_item(notes: Collection[str]) -> list[Item]:
@@ -244,7 +252,7 @@ def _capacity_sentences(plan: CapacityPlan) -> tuple[str, tuple[str, str]]:
     if chosen.cost_per_hour is not None and chosen.cost_per_million is not None:
         cost = f", for {money(chosen.cost_per_hour, chosen)} per hour ({money(chosen.cost_per_million, chosen)} per million inferences)"
     low, middle, high = (format_rate_per_s(rate_per_s) for rate_per_s in (capacity.low_per_s, capacity.per_s, capacity.high_per_s))
-    demand, each = format_rate_per_s(inputs.demand_per_s), format_rate_per_s(fleet.rate_per_replica_per_s / chosen.batch_size)
+    demand = format_rate_per_s(inputs.demand_per_s)
     if chosen.batch_size > 1:
         demand, middle = demand.replace("/s", " inferences/s"), middle.replace("/s", f" requests/s of {chosen.batch_size} inferences each")
     counts = _counts(plan)
@@ -254,10 +262,17 @@ def _capacity_sentences(plan: CapacityPlan) -> tuple[str, tuple[str, str]]:
             f"One replica serves {middle} (90 % interval {low} to {high}); the plan uses {low}.",
             (
                 f"{counts.by_estimate:,} by the estimate + {counts.by_limit - counts.by_estimate:,} for its uncertainty + {fleet.replicas - counts.by_limit:,} for {fleet.reason} "
-                f"= {replicas}. Each receives {each}, which leaves {format_percent(fleet.headroom)} headroom."
+                f"= {replicas}. {_each_receives(plan)}"
             ),
         ),
     )
+
+
+def _each_receives(plan: CapacityPlan) -> str:
+    fleet = plan.chosen.fleet
+    assert fleet is not None
+    each = format_rate_per_s(fleet.rate_per_replica_per_s / plan.chosen.batch_size)
+    return f"Each receives {each}, which leaves {format_percent(fleet.headroom)} headroom."
 
 
 def predictions(plan: CapacityPlan) -> list[str]:

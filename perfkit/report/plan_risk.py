@@ -53,7 +53,8 @@ def risk_answer(plan: CapacityPlan) -> Iterator[str]:
     ]
     lost = [f"with one replica lost: {probability_text(planned.one_lost)}"]
     if planned.zone_lost is not None:
-        lost.append(f"with the largest of {plan.inputs.zones} zones lost: {probability_text(planned.zone_lost)}")
+        exact = " (the rule of zone loss asks for the demand itself, not for a higher peak)" * bool(plan.inputs.risk.demand_uncertainty)
+        lost.append(f"with the largest of {plan.inputs.zones} zones lost: {probability_text(planned.zone_lost)}{exact}")
     if planned.with_failures is not None:
         lost.append(
             f"with failures at an availability of {100 * (plan.inputs.risk.availability or 0):.4g} %: {probability_text(planned.with_failures)}"

@@ -20,6 +20,7 @@ from perfkit.report.page import Block, Bullets, Code, Fact, Facts, Figure, Headl
 from perfkit.report.table import Column, Mark, Table
 from perfkit.text import LONGEST, csv_cell, one_line, safe_lines
 from perfkit.text import markdown as escape
+from perfkit.units import format_confidence
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -157,7 +158,7 @@ def render_html(page: Page) -> str:
 
     loader = jinja2.FileSystemLoader(pathlib.Path(__file__).with_name("templates"))
     environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.globals.update(kind_of=lambda block: type(block).__name__)
+    environment.globals.update(kind_of=lambda block: type(block).__name__, format_confidence=format_confidence)
     page = _cleaned(page)
     blocks = [block for section in page.sections for block in section.blocks]
     groups = [block.charts for block in blocks if isinstance(block, Figure)]

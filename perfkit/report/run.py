@@ -14,7 +14,7 @@ from perfkit.report.chart import ChartGroup
 from perfkit.report.environment import ceilings_sentence, environment_groups, stored_calibration, transport_sentence
 from perfkit.report.first_requests import cold_start_table, idle_table
 from perfkit.report.grouped_warnings import GroupedWarning, grouped_warnings, warning_bullets, warnings_table
-from perfkit.report.headline import answer_point, run_headline
+from perfkit.report.headline import answer_points, run_headline
 from perfkit.report.load_points import sequences_table, streams_table
 from perfkit.report.mix import neighbours_table
 from perfkit.report.page import (
@@ -196,7 +196,7 @@ def run_page(result: Result, charts: Mapping[str, ChartGroup], telemetry: Mappin
     }  # fmt: skip
     overrides = [f"overrides: {', '.join(result.overrides)}"] if result.overrides else []
     headline, warnings = run_headline(result), [one for one in grouped_warnings(points) if not one.is_note]
-    told_first = _told_first(warnings, answer_point(result))
+    told_first = _told_first(warnings, [] if result.search is not None else list(answer_points(result).values()))
     # what is told above in full has no row
     attention = warnings_table([one for one in warnings if one not in warnings[:_MOST_FINDINGS] or not _is_told(one)], are_notes=False)
     opened: dict[str, Sequence[Block]] = {
@@ -235,9 +235,9 @@ def run_summary_page(result: Result) -> Page:
     return Page(_name(result), sections_of(blocks), f"With {shared}." if shared else "", banner=status_sentence(result))
 
 
-def _told_first(warnings: Sequence[GroupedWarning], answered: Point | None) -> list[Block]:
+def _told_first(warnings: Sequence[GroupedWarning], answered: Sequence[Point]) -> list[Block]:
     """What must be known before the figures: the first sentences of the first warnings, with a word on those of other load points than the answer's."""
-    own = {warning.code for warning in answered.warnings} if answered is not None else {one.code for one in warnings}
+    own = {warning.code for point in answered for warning in point.warnings} if answered else {one.code for one in warnings}
     others = {one.code: "" if one.code in own else " (not the load of the answer)" for one in warnings}
     items = [Item(first_sentence(one.message), f"{one.load_points}{others[one.code]}", one.code) for one in warnings[:_MOST_FINDINGS]]
     if len(warnings) > _MOST_FINDINGS:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from perfkit.report.grouped_warnings import GroupedWarning
+from perfkit.report.headline import answer_points
 from perfkit.result.model import Result
 from perfkit.result.search import Search
 from perfkit.units import write_minutes
@@ -12,12 +13,18 @@ _BETWEEN_OPTIONS = re.compile(r", (?=--set |perfkit )")
 
 
 def run_next_steps(result: Result, warnings: Sequence[GroupedWarning]) -> tuple[tuple[str, str], ...]:
-    """A step, seldom two: to mend what the first warning with a remedy names, to find why an SLO is missed, or to use the result."""
-    options = next(((one.code, _BETWEEN_OPTIONS.split(one.remedy)[0]) for one in warnings if one.remedy.startswith("--set ")), None)
-    if options is not None:
-        return ((f"Next: mend what {options[0]} names, and measure again.", f"perfkit run SCENARIO {options[1]}"),)
+    """A step, seldom two: to mend what a warning of the answer's load points names, to find why an SLO is missed, or to use the result.
+
+    Of a search overloaded probes are a part, and a target that does not keep up is no fault of the measurement.
+    """
     if result.search is not None:
         return tuple(_after_search(result.search))
+    answered = tuple(answer_points(result).values()) or result.summary
+    codes = {warning.code for point in answered for warning in point.warnings} - {"overloaded"}
+    remedies = ((one.code, one.remedy) for one in warnings if one.code in codes and one.remedy.startswith("--set "))
+    if (remedy := next(remedies, None)) is not None:
+        code, options = remedy
+        return ((f"Next: mend what {code} names, and measure again.", f"perfkit run SCENARIO {_BETWEEN_OPTIONS.split(options)[0]}"),)
     if any(point.valid and point.slo is not None and point.slo.verdict == "violated" for point in result.summary):
         return (("Next: see where the time of its requests goes.", "perfkit explain RESULT"),)
     text = "Next: to tell whether a change makes it slower, measure the servers before and after it in pairs."

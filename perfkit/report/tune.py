@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 from perfkit.gate.tune.outcome import Row, TuneOutcome, percent_text
 from perfkit.report.chart import BLUE, GREEN, MUTED, VERMILLION, Axis, Chart, ChartGroup, Line
-from perfkit.report.page import Block, Bullets, Code, Fact, Facts, Figure, Headline, Page, Paragraph, Section, Trust, sections_of
+from perfkit.report.page import Block, Bullets, Fact, Facts, Figure, Headline, Page, Paragraph, Section, Trust, next_blocks, sections_of
 from perfkit.report.render import render_html, render_markdown
 from perfkit.report.table import Cell, Column, Mark, Table
 from perfkit.report.terminal import fill, fitted_text, print_status_line, terminal_width
-from perfkit.text import sentence, write_styled
+from perfkit.text import sentence, to_the_second, write_styled
 from perfkit.units import format_minutes, format_rate_per_s
 
 _TRUST: dict[str, Trust] = {"better": "good", "kept": "good", "undecided": "open"}
@@ -78,7 +78,7 @@ def print_tune_status(outcome: TuneOutcome, exit_code: int) -> None:
 def render_tune_markdown(outcome: TuneOutcome) -> str:
     """GitHub Markdown: the answer, and the configurations."""
     blocks: dict[str, list[Block]] = {
-        "": [Paragraph(outcome.sentence, is_strong=True), Paragraph(f"{outcome.next_step} {outcome.command}".strip())],
+        "": [Paragraph(outcome.sentence, is_strong=True), *_next_step(outcome)],
         "Attention": [Bullets.of(outcome.notes)] if outcome.notes else [],
         "Configurations": [tune_table(outcome)],
     }
@@ -93,8 +93,7 @@ def render_tune_html(outcome: TuneOutcome) -> str:
 def tune_page(outcome: TuneOutcome) -> Page:
     """The page of a tune."""
     blocks: dict[str, list[Block]] = {
-        "": [_headline(outcome), Paragraph(outcome.sentence, is_strong=True), *_chart(outcome)],
-        "What to do next": list(_next_step(outcome)),
+        "": [_headline(outcome), Paragraph(outcome.sentence), *_next_step(outcome), *_chart(outcome)],
         "Attention": [Bullets.of(outcome.notes)] if outcome.notes else [],
         "Configurations": [tune_table(outcome)],
     }
@@ -102,16 +101,16 @@ def tune_page(outcome: TuneOutcome) -> Page:
     return Page(
         f"Tune: {outcome.scenario}",
         (*sections_of(blocks), Section("How it was measured", (Facts((("", facts),)),), is_folded=True)),
-        subtitle=f"{outcome.target}, started {outcome.started_at}",
+        subtitle=f"{outcome.target}, started {to_the_second(outcome.started_at)}",
         footer="Made by `perfkit tune`.",
     )
 
 
-def _next_step(outcome: TuneOutcome) -> Iterator[Block]:
-    if outcome.next_step:
-        yield Paragraph(outcome.next_step)
-    if outcome.command:
-        yield Code(outcome.command, is_command=True)
+def _next_step(outcome: TuneOutcome) -> list[Block]:
+    if not outcome.next_step:
+        return []
+    text = f"Next: {outcome.next_step[0].lower()}{outcome.next_step[1:]} Then compare both in pairs (`perfkit gate`) before it serves."
+    return next_blocks((text, outcome.command))
 
 
 def _headline(outcome: TuneOutcome) -> Headline:
@@ -123,7 +122,14 @@ def _headline(outcome: TuneOutcome) -> Headline:
         figure, caption = format_rate_per_s(rate), "throughput of the best configuration"
     facts = [Fact("configurations", str(len(outcome.rows))), Fact("time", format_minutes(outcome.duration_s))]
     if outcome.others_better_by is not None and outcome.kind != "undecided":
-        facts.insert(0, Fact("another one is better by", f"{percent_text(outcome.others_better_by)} at most"))
+        better = outcome.others_better_by
+        facts.insert(
+            0,
+            Fact(
+                "no other is better" + f" by more than {percent_text(better)}" * (better > 0),
+                "0" if better <= 0 else f"≤ {percent_text(better)}",
+            ),
+        )
     return Headline(figure, caption, interval, _WORDS[outcome.kind], _TRUST[outcome.kind], tuple(facts), outcome.confidence)
 
 
@@ -142,7 +148,16 @@ def _chart(outcome: TuneOutcome) -> Iterator[Block]:
         rows = [row for row in belonging if row.throughput_per_s is not None and row.p99_ns is not None]
         if rows:
             rates, times = [row.throughput_per_s or 0.0 for row in rows], [(row.p99_ns or 0) / 1e6 for row in rows]
-            lines.append(Line(name, tuple(rates), tuple(times), colour, "large", labels=tuple(map(configuration_text, rows))))
+            lines.append(
+                Line(
+                    name,
+                    tuple(rates),
+                    tuple(times),
+                    colour,
+                    "large" if name == "best" else "dots",
+                    labels=tuple(map(configuration_text, rows)),
+                )
+            )
     if lines:
         chart = Chart("throughput and p99", Axis("throughput", "/s"), Axis("p99", "ms"), tuple(lines))
         yield Figure("", _CAPTION, ChartGroup((chart,)))

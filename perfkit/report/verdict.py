@@ -80,8 +80,16 @@ def print_verdict(verdict: Verdict) -> None:
         lines += ["", fitted_text(metrics_table(verdict.control, caption), width, _GIVES_WAY, _ELSEWHERE).rstrip("\n")]
     for step in verdict.next_steps[:1] if is_brief else verdict.next_steps:
         lines += ["", fill(f"next: {sentence(step.text)}", width), *([f"    {sentence(step.command)}"] if step.command else [])]
+    if left_out := _left_out(len(reasons) - len(shown), len(verdict.next_steps) - 1 if is_brief else 0):
+        lines += ["", fill(left_out, width)]
     write_styled(sys.stdout, "\n".join(lines) + "\n")
     sys.stdout.flush()
+
+
+def _left_out(reasons: int, steps: int) -> str:
+    """What a terminal does not get, and where it is; empty if it gets all."""
+    counts = [f"{count} more {name}{'s' * (count > 1)}" for count, name in ((reasons, "reason"), (steps, "next step")) if count > 0]
+    return f"{' and '.join(counts)}: {_ELSEWHERE}" if counts else ""
 
 
 def render_verdict_markdown(verdict: Verdict) -> str:
@@ -143,9 +151,9 @@ def describe_amount(verdict: Verdict) -> str:
         stored = [verdict.environment.get(name) for name in ("baseline", "candidate")]
         runs = [one_line(str(side.get("runs", "?"))) if isinstance(side, dict) else "?" for side in stored]
         return f"stored results, {runs[0]} against {runs[1]} runs"
-    repeated = f", {verdict.discarded_pairs} measured again" if verdict.discarded_pairs else ""
-    disturbed = f", of them {verdict.disturbed_pairs} disturbed by other processes, which count" if verdict.disturbed_pairs else ""
-    return f"{verdict.pairs} pairs{repeated}{disturbed}"
+    repeated = f", and {verdict.discarded_pairs} more measured again" if verdict.discarded_pairs else ""
+    disturbed = f" ({verdict.disturbed_pairs} beside other busy processes; they count, too)" if verdict.disturbed_pairs else ""
+    return f"{verdict.pairs} pairs{disturbed}{repeated}"
 
 
 def _failure(verdict: Verdict) -> Iterator[str]:

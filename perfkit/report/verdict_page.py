@@ -138,11 +138,22 @@ def decision_sentence(verdict: Verdict) -> str:
         place = "beyond" if (one.slowdown or 0.0) > one.margin else "within"
         return f"Regressed, since {name} is shown to be worse {shown}. The estimate is {place} the margin of {margin}, which a pass must stay below."
     if verdict.kind == "pass":
-        told = "" if at_most is None else f": {name}, the nearest to it, is worse by at most {format_size(one, at_most)}"
-        return f"Passed, since the whole interval of each metric is below its margin ({margin} for {name}){told}."
+        return f"Passed, since the whole interval of each metric is below its margin{_nearest(verdict)}."
     possible = "any amount" if at_most is None or at_most >= MAXIMUM_EFFECT else format_size(one, at_most)
     return (
         f"Undecided: {name} may be worse by {possible}, more than its margin of {margin}, but is not shown to be worse by more than {band}."
+    )
+
+
+def _nearest(verdict: Verdict) -> str:
+    """The metric whose interval reaches the largest part of its margin."""
+    bounded = [(one, one.ruled_out_slowdown) for one in verdict.gated if one.ruled_out_slowdown is not None and one.margin > 0]
+    if not bounded:
+        return ""
+    one, bound = max(bounded, key=lambda pair: pair[1] / pair[0].margin)
+    worse = f"is worse by at most {format_size(one, bound)}, with a margin of {_limit(one, one.margin)}" if bound > 0 else "is not worse"
+    return (
+        f": {metric_title(one.metric)}, the nearest to it, {worse}" if len(verdict.gated) > 1 else f": {metric_title(one.metric)} {worse}"
     )
 
 
@@ -163,7 +174,7 @@ def _rules(verdict: Verdict) -> Iterator[str]:
             "look has in the errors of all looks together."
         )
     if verdict.disturbed_pairs:
-        yield f"The {verdict.disturbed_pairs} disturbed pairs count: the intervals are wider for the worse by what may be the load generator's."
+        yield f"The {verdict.disturbed_pairs} disturbed pairs count: the intervals reach further towards worse, by as much as the load generator may have caused."
 
 
 def _intervals(verdict: Verdict) -> Mapping[str, Sequence[Block]]:

@@ -81,11 +81,24 @@ def ratio_of_means(base: Sequence[float], other: Sequence[float], confidence: fl
     ratio = geometric_mean(other).value / geometric_mean(base).value
     if min(len(base), len(other)) < 2:
         return Estimate(ratio, None, None)
-    squares = [statistics.variance(map(math.log, values)) / len(values) for values in (base, other)]
+    squares = _squares(base, other)
     if not sum(squares):
         return Estimate(ratio, ratio, ratio)
+    return on_logarithms(ratio, math.sqrt(sum(squares)), welch_degrees(base, other), confidence)
+
+
+def welch_degrees(base: Sequence[float], other: Sequence[float]) -> int:
+    """The degrees of freedom of `ratio_of_means`, rounded down, of sides with two or more values above zero."""
+    squares = _squares(base, other)
+    if not sum(squares):
+        return len(base) + len(other) - 2
     df = sum(squares) ** 2 / sum(square**2 / (len(values) - 1) for square, values in zip(squares, (base, other), strict=True))
-    return on_logarithms(ratio, math.sqrt(sum(squares)), max(math.floor(df), 1), confidence)
+    return max(math.floor(df), 1)
+
+
+def _squares(base: Sequence[float], other: Sequence[float]) -> list[float]:
+    """The squared standard error of each side's mean logarithm."""
+    return [statistics.variance(map(math.log, values)) / len(values) for values in (base, other)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from perfkit.target.address import WireProtocol
 
+COMMAND_PREFIX = "cmd:"
+"""Before a command, where a target may also be a URL."""
 PORT = "{port}"
 _PORT_OF: Mapping[WireProtocol, str] = {"http": "{http_port}", "grpc": "{grpc_port}"}
 _EXAMPLE = "my-server --port {port}"

@@ -227,7 +227,7 @@ class IntervalTimes:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EndedPoint:
-    """A load point that was measured before, for the live view: the figures of its newest repetition."""
+    """A load point that was measured before, for the live view: the figures of its newest repetition, and what any of them found."""
 
     title: str
     repetitions: int
@@ -236,9 +236,11 @@ class EndedPoint:
     p99_ns: float | None
     """Of response times, in a closed loop of service times."""
     failed_share: float
+    """The highest of its repetitions."""
     is_valid: bool
+    """Whether all repetitions are."""
     codes: tuple[str, ...] = ()
-    """Of its warnings."""
+    """Of the warnings of all repetitions."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

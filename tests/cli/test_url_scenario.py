@@ -175,6 +175,7 @@ def test_a_model_name_that_no_scenario_could_have_still_names_the_run(printed):
         ([HTTP, "-m", "m", "--shape", "A=-1"], "such as INPUT0=1,16, found 'A=-1'"),
         ([HTTP, "-m", "m", "--input", "A=ramdom"], "A: expected random, zeros"),
         (["127.0.0.1:8000"], "no such file; for a server, write http://127.0.0.1:8000"),
+        (["cmd:serve {port}", "-m", "m"], "cmd:serve {port}: a command that starts the server goes into a scenario, as target.command"),
         (["127.0.0.1:8000", "-m", "simple"], "no such file; for a server, write http://127.0.0.1:8000"),
     ],
 )  # fmt: skip

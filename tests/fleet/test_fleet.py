@@ -264,6 +264,19 @@ def test_the_port_of_the_target_is_named_and_another_one_proposed(listen):
         asyncio.run(main())
 
 
+@pytest.mark.parametrize(("ports", "proposed"), [((8790, 8791, 8793), 8792), ((65_535,), 65_534), ((65_534, 65_535), 65_533)])
+def test_the_port_that_is_proposed_is_that_of_no_target(ports, proposed):
+    settings = FleetSettings(kind="worker", workers=1, listen=f"127.0.0.1:{ports[0]}")
+    targets = [Address.parse(f"http://127.0.0.1:{port}") for port in ports]
+
+    async def main():
+        async with open_fleet(settings, MonotonicClock(), pathlib.Path(), print, targets):
+            pytest.fail("it listens")
+
+    with pytest.raises(UsageError, match=rf"give another, such as .*:{proposed}`"):
+        asyncio.run(main())
+
+
 def test_limits_are_those_of_a_machine_for_its_share():
     connection: Any = None
     machines = [FleetMachine(connection, hello(name, open_files=files), name, MonotonicClock()) for name, files in (("a", 100), ("b", 50))]

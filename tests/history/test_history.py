@@ -214,6 +214,17 @@ def test_the_page_has_the_steps_as_a_table_and_names_the_changes_that_dotted_lin
     assert f"--good {'a' * 10} --bad {'b' * 10}" in render_trends_html(found)
 
 
+@pytest.mark.parametrize(("kernels", "where"), [(1, "no change of the recorded environment"), (2, "are listed below")])
+def test_a_step_within_a_commit_points_to_the_changes_of_the_environment_only_if_there_are_some(kernels, where):
+    trend = trend_with_a_step(("a" * 40, "a" * 40), [{"kernel": str(index % kernels)} for index in range(20)])
+    assert where in render_trends_html([(trend, find_steps(trend))])
+
+
+def test_the_changes_of_the_environment_are_counted_although_not_all_are_listed():
+    assert len(environment_table([(long_trend(130), [])]).rows) == 100
+    assert "129 changes between two results, the newest 100 of them" in render_trends_html([(long_trend(130), [])])
+
+
 @pytest.mark.parametrize(
     ("commits", "advice"),
     [(("", ""), "--good REV --bad REV"), (("a" * 40, "a" * 40), "The commit is the same before and after the step".lower())],

@@ -68,6 +68,25 @@ def test_what_needs_no_rate_sends_nothing(sections):
     assert server.sent == 0
 
 
+def test_an_error_that_is_no_failure_of_the_target_ends_all_loops():
+    server = Server(5 * MS)
+    sent = list[None]()
+
+    async def send():
+        sent.append(None)
+        if len(sent) == 4:
+            raise RuntimeError("a mistake")
+        return await server.send()
+
+    async def main():
+        scenario = Scenario.model_validate({"name": "x", "target": {"model": "m"}, "load": SEARCH})
+        with pytest.raises(RuntimeError, match="a mistake"):
+            await answer_gap_ns(send, scenario, server.clock, 3 * S)
+        return [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+    assert asyncio.run(main()) == []
+
+
 def test_a_server_that_fails_leaves_the_best_time_that_is_known():
     assert gap_ns(Server(5 * MS, fails_after=0)) == 3 * S
     assert gap_ns(Server(5 * MS, fails_after=1)) == 5 * MS

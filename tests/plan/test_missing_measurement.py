@@ -7,6 +7,8 @@ import yaml
 
 from perfkit.cli.main import main
 from perfkit.plan.missing_measurement import MissingMeasurement
+from perfkit.scenario.file import scenario_document
+from perfkit.scenario.model import Scenario
 
 URL = {"name": "m", "target": {"url": "http://127.0.0.1:8000", "model": "my model"}, "load": {"closed": {"concurrency": [1]}}}
 
@@ -24,11 +26,26 @@ def test_a_scenario_of_a_running_server_is_one_by_its_url():
     )
 
 
+def test_a_scenario_as_results_store_it_is_one_by_its_url_too_since_it_states_every_default():
+    stored = scenario_document(Scenario.model_validate({**URL, "slo": {"p99": "50ms"}}))
+    assert MissingMeasurement.at([1234567.0, 0.35], 50).command(stored) == (
+        "perfkit run http://127.0.0.1:8000 -m 'my model' --rate 0.35,1200000 --duration 50s --set measure.repetitions=1"
+    )
+    batched = scenario_document(Scenario.model_validate({**URL, "workload": {"batch_size": 8}}))
+    assert MissingMeasurement.at([40.0], 50).command(batched).startswith("perfkit run m.yaml --set ")
+
+
 @pytest.mark.parametrize(
     ("changes", "load"),
     [
         ({"target": {"model": "m"}}, "load={open: {rate: [40, 56]}}"),
         ({"workload": {"inputs": {"x": {"file": "x.npy"}}}}, "load={open: {rate: [40, 56]}}"),
+        ({"workload": {"batch_size": 8}}, "load={open: {rate: [40, 56]}}"),
+        ({"target": {"url": "http://127.0.0.1:8000", "model": "my model", "version": "2"}}, "load={open: {rate: [40, 56]}}"),
+        ({"stream": {}, "shared_memory": {"kind": "system"}}, "load={open: {rate: [40, 56]}}"),
+        ({"shared_memory": {"kind": "system", "inputs": True}}, "load={open: {rate: [40, 56]}}"),
+        ({"workloads": [{"model": "a"}]}, "load={open: {rate: [40, 56]}}"),
+        ({"load": {"open": {"arrivals": "constant"}}}, "load={open: {rate: [40, 56], arrivals: constant}}"),
         ({"target": {"urls": {"http": "http://a", "grpc": "grpc://a"}, "model": "m"}}, "load={open: {rate: [40, 56]}}"),
         ({"target": {"model": "m"}, "load": {"open": {"arrivals": "constant"}}}, "load={open: {rate: [40, 56], arrivals: constant}}"),
         (

@@ -60,19 +60,19 @@ def made(loads, throughputs, *, valid=None, verdicts=None, warnings=None, protoc
         (closed(200.0, 500.0, 812.0, 800.0), ["Best 812/s at concurrency 4: p50 2.00 ms, p99 6.00 ms; beyond it requests only wait."]),
         (
             closed(200.0, 800.0, 812.0, 805.0),
-            ["Concurrency 2 is enough for the most throughput: 800/s, p50 2.00 ms, p99 6.00 ms; concurrency 4 gives 812/s, 1.5 % more."],
+            ["Concurrency 2 is enough for the most throughput: 800/s, p50 2.00 ms, p99 6.00 ms; concurrency 4 adds 1.5 % (812/s)."],
         ),
         (
             closed(31.9, 32.1, 31.8, p50s_ms=[31.0, 93.0, 180.0]),
-            ["Concurrency 1 is enough for the most throughput: 31.9/s, p50 31.0 ms, p99 6.00 ms; concurrency 2 gives 32.1/s, 0.6 % more, and its p50 is 3.0 times as long."],
+            ["Concurrency 1 is enough for the most throughput: 31.9/s, p50 31.0 ms, p99 6.00 ms; concurrency 2 adds 0.6 % (32.1/s), and its p50 is 3.0 times as long."],
         ),
         (
             closed(200.0, 800.0, 812.0, 600.0),
-            ["Concurrency 2 is enough for the most throughput: 800/s, p50 2.00 ms, p99 6.00 ms; concurrency 4 gives 812/s, 1.5 % more; at concurrency 8 throughput falls to 600/s."],
+            ["Concurrency 2 is enough for the most throughput: 800/s, p50 2.00 ms, p99 6.00 ms; concurrency 4 adds 1.5 % (812/s); at concurrency 8 throughput falls to 600/s."],
         ),
         (
             closed(800.0, 802.0, error=0.02),
-            ["Concurrency 1 is enough for the most throughput: 800/s, p50 2.00 ms, p99 6.00 ms; concurrency 2 gives 802/s, at most 3.1 % more."],
+            ["Concurrency 1 is enough for the most throughput: 800/s, p50 2.00 ms, p99 6.00 ms; concurrency 2 adds nothing that is shown, at most 3.1 % (802/s)."],
         ),
         (
             closed(200.0, 800.0, 812.0, 805.0, error=0.1),
@@ -216,7 +216,7 @@ def test_an_idle_gpu_is_told_with_the_load_points_and_left_out_of_none():
 @pytest.mark.parametrize(
     ("result", "sentence"),
     [
-        (closed(200.0, 800.0, 812.0, 805.0), "Concurrency 2 is enough for the most throughput; concurrency 4 gives 812/s, 1.5 % more."),
+        (closed(200.0, 800.0, 812.0, 805.0), "Concurrency 2 is enough for the most throughput; concurrency 4 adds 1.5 % (812/s)."),
         (closed(200.0, 500.0, 812.0, 800.0), "Concurrency 4 gives the most throughput; beyond it requests only wait."),
         (closed(200.0, 812.0, verdicts=["satisfied", "violated"]), "Meets the SLO up to concurrency 1; misses it at concurrency 2."),
         (

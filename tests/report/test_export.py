@@ -12,6 +12,9 @@ from perfkit.cli.main import main
 from perfkit.recorder.histogram import percentile_distribution
 from perfkit.report.chart import BLUE, VERMILLION
 from perfkit.report.chart_rules import many_colour
+from perfkit.report.matplotlib_charts import draw
+from perfkit.report.time_charts import time_group
+from perfkit.report.timeline import read_timeline
 from perfkit.stats.buckets import BucketCounts
 from tests import stored_results
 from tests.report.conftest import Synthetic
@@ -79,6 +82,33 @@ def test_the_main_chart_is_drawn_for_slides_with_the_answer_above_it(result_fold
     assert not (result_folder / "report.html").exists()
     assert main(["report", str(result_folder), "--svg", str(tmp_path / "again.svg"), "--quiet"]) == 0
     assert (tmp_path / "again.svg").read_text() == text
+
+
+def test_a_slide_has_the_sentence_of_each_protocol(synthetic, tmp_path):
+    maker = synthetic(concurrencies=(1, 2, 8), repetitions=1, protocols=("http", "grpc"))
+    maker.write()
+    assert main(["report", str(maker.folder), "--svg", str(tmp_path / "slide.svg"), "--quiet"]) == 0
+    title = " ".join(re.findall(r"<!-- (.*?) -->", (tmp_path / "slide.svg").read_text(), re.DOTALL)).replace("\n", " ")
+    assert "http: " in title
+    assert "grpc: " in title
+
+
+def test_shaded_ranges_are_drawn_and_bad_ones_are_not_in_the_legend(synthetic):
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
+
+    maker = synthetic(protocols=("http",), concurrencies=(1, 4), repetitions=1, overloaded=(4,), stalled=(1,))
+    result = maker.write()
+    (chart,) = time_group(result, read_timeline(maker.folder, result)).charts[:1]
+    assert {one.is_bad for one in chart.spans} == {True, False}
+    axes = draw(result, maker.folder, "timeline", Figure().subplots())
+    drawn = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+    ends = [end for patch in drawn for end in (patch.get_x(), patch.get_x() + patch.get_width())]
+    assert ends == pytest.approx([end for one in chart.spans for end in (one.low, one.high)])
+    named = {one.label for one in chart.spans if one.label and not one.is_bad}
+    shown = axes.get_legend_handles_labels()[1]
+    assert [label for label in shown if label in named] == sorted(named, key=shown.index)
+    assert "not valid" not in shown
 
 
 def test_foreign_text_in_a_picture_is_no_formula(synthetic, tmp_path):

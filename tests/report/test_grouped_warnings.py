@@ -23,6 +23,8 @@ from tests.report.test_answer import closed
         (["9 × 503: no", "9 × 500: no"], None),
         (["Versions 1, 2 answered", "Versions 1, 3 answered"], None),
         (["at http://h:8000/x 3 times", "at http://h:8001/x 3 times"], None),
+        (["worker 1 of 2 (process 71) was killed", "worker 2 of 2 (process 71) was killed"], None),
+        (["worker 1 of 2 (process 71) was killed", "worker 1 of 2 (process 72) was killed"], None),
         (["Too few samples for p99.9", "Too few samples for p99"], None),
     ],
 )

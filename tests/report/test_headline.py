@@ -10,7 +10,7 @@ from perfkit.gate.sentences import worst_of
 from perfkit.history.series import HistoryEntry, Series
 from perfkit.history.trend import Step, Trend
 from perfkit.report.answer import answer_loads
-from perfkit.report.comparison import comparison_headline
+from perfkit.report.comparison import comparison_headline, comparison_html
 from perfkit.report.headline import run_headline
 from perfkit.report.history import trends_headline
 from perfkit.report.page import Fact, Paragraph
@@ -102,7 +102,7 @@ def test_a_protocol_that_meets_the_slo_comes_before_a_faster_one_that_misses_it(
 @pytest.mark.parametrize(
     ("reason", "low", "high", "figure", "interval", "word"),
     [
-        ("precision", 490.0, 510.0, "500/s", "490/s to 510/s", "confirmed"),
+        ("precision", 490.0, 510.0, "500/s", "490/s to 510/s", "confirmed at 490/s"),
         ("never_missed", 500.0, None, "≥ 500/s", "500/s or more", "confirmed"),
         ("budget", None, 510.0, "500/s", "510/s or less", "not decided yet"),
     ],
@@ -200,12 +200,13 @@ MORE = row("throughput", 1.2, 1.3, 1.4, better="higher", unit="per_s")
 @pytest.mark.parametrize(
     ("comparison_of_results", "word", "trust", "figure", "interval", "caption"),
     [
-        (compared(SLOWER, SAME), "worse", "bad", "+10.0 %", "+5.0 to +15.0", "p99, http, concurrency 4: [2] r2 against [1] r1"),
-        (compared(FASTER, MORE), "better", "good", "+30.0 %", "+20.0 to +40.0", "throughput, http, concurrency 4: [2] r2 against [1] r1"),
-        (compared(SLOWER, FASTER), "better and worse", "open", "-20.0 %", "-30.0 to -10.0", "p50, http, concurrency 4: [2] r2 against [1] r1"),
+        (compared(SLOWER, SAME), "worse", "bad", "+10.0 %", "+4.3 to +15.7", "p99, http, concurrency 4: [2] r2 against [1] r1, the largest change of 2 figures"),
+        (compared(FASTER, MORE), "better", "good", "+30.0 %", "+18.6 to +41.5", "throughput, http, concurrency 4: [2] r2 against [1] r1, the largest change of 2 figures"),
+        (compared(SLOWER, FASTER), "better and worse", "open", "-20.0 %", "-31.3 to -8.5", "p50, http, concurrency 4: [2] r2 against [1] r1, the largest change of 2 figures"),
         (compared(SAME), "no change is shown", "open", "", "", ""),
         (compared(SLOWER, status="invalid"), "[2] not valid", "bad", "", "", ""),
-        (compared(row("error rate", 0.01, 0.02, 0.03, unit="share"), SLOWER), "worse", "bad", "+10.0 %", "+5.0 to +15.0", "p99, http, concurrency 4: [2] r2 against [1] r1"),
+        (compared(SLOWER, status="unsuccessful"), "[2] failed most requests", "bad", "", "", ""),
+        (compared(row("error rate", 0.01, 0.02, 0.03, unit="share"), SLOWER), "worse", "bad", "+10.0 %", "+4.3 to +15.7", "p99, http, concurrency 4: [2] r2 against [1] r1, the largest change of 2 figures"),
         (compared(row("error rate", 0.01, 0.02, 0.03, unit="share")), "worse", "bad", "+2.00 points", "+1.00 to +3.00", "error rate, http, concurrency 4: [2] r2 against [1] r1"),
     ],
 )  # fmt: skip
@@ -216,8 +217,39 @@ def test_a_comparison_shows_the_largest_change_beyond_chance(comparison_of_resul
 
 def test_further_results_have_their_largest_change_beside_it():
     found = comparison_headline(compared(row("p99", 1.05, 1.1, 1.15, Estimate(1.5, 1.4, 1.6)), sides=3))
-    assert (found.figure, found.caption) == ("+50.0 %", "p99, http, concurrency 4: [3] r3 against [1] r1")
-    assert found.facts == (Fact("p99, http, concurrency 4: [2] r2", "+10.0 %", "+5.0 to +15.0"),)
+    assert (found.figure, found.caption) == ("+50.0 %", "p99, http, concurrency 4: [3] r3 against [1] r1, the largest change of 2 figures")
+    assert found.facts == (Fact("p99, http, concurrency 4: [2] r2", "+10.0 %", "+4.3 to +15.7"),)
+
+
+def test_the_largest_of_many_changes_has_an_interval_that_allows_for_their_number():
+    # one that just shows a change by itself: by Bonferroni a true one of 24 needs z = 3.08 instead of 1.96
+    lone = row("p99", 1.001, 1.05, 1.1)
+    assert comparison_headline(compared(lone)).figure == "+5.0 %"
+    many = compared(lone, *[dataclasses.replace(SAME, metric=f"p{number}") for number in range(23)])
+    assert (comparison_headline(many).word, comparison_headline(many).figure) == ("no change beyond chance", "")
+    assert (
+        "Of figures that did not change, about one in twenty shows a change by its own 95 % interval, and there are 24 figures."
+        in comparison_html(many)
+    )
+    assert "one in twenty" not in comparison_html(compared(SAME, SAME))
+
+
+@pytest.mark.parametrize(("degrees", "is_shown"), [(None, True), (2, False)])
+def test_a_change_of_few_repetitions_is_widened_by_the_t_distribution(degrees, is_shown):
+    # for 24 figures the t of two degrees grows by 5.1, the normal quantile by 1.57
+    one = dataclasses.replace(row("throughput", 1.04, 1.1, 1.163, better="higher", unit="per_s"), degrees=(None, degrees))
+    many = compared(one, *[dataclasses.replace(SAME, metric=f"p{number}") for number in range(23)])
+    assert (comparison_headline(many).figure == "+10.0 %") is is_shown
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_explained"),
+    [(SLOWER, True), (row("error rate", 0.01, 0.02, 0.03, unit="share"), False), (row("CPU time", 1.1, 1.2, 1.3), False)],
+)
+def test_only_times_and_throughput_that_are_worse_lead_to_an_explanation(changed, is_explained):
+    page = comparison_html(compared(changed))
+    assert ("perfkit explain r2" in page) is is_explained
+    assert "perfkit gate SCENARIO" in page
 
 
 def trend(*steps, results=20):
@@ -241,9 +273,9 @@ def throughput_trend(*steps):
 @pytest.mark.parametrize(
     ("trends", "word", "trust", "figure", "caption"),
     [
-        ([trend(step(3, 1.3), step(9, 1.2), step(12, 0.7))], "2 steps for the worse", "bad", "+20.0 %", "p99, http, concurrency 4, smoke: since 2026-01-09, commit commit-of-"),
-        ([trend(step(9, 1.3)), throughput_trend(step(9, 0.8))], "1 step for the worse", "bad", "+30.0 %", "p99, http, concurrency 4, smoke: since 2026-01-09, commit commit-of-"),
-        ([trend(dataclasses.replace(step(9, 1.3), commit=""))], "1 step for the worse", "bad", "+30.0 %", "p99, http, concurrency 4, smoke: since 2026-01-09, commit not recorded"),
+        ([trend(step(3, 1.3), step(9, 1.2), step(12, 0.7))], "2 times worse, last since 2026-01-09", "bad", "+20.0 %", "p99, http, concurrency 4, smoke: commit commit-of-"),
+        ([trend(step(9, 1.3)), throughput_trend(step(9, 0.8))], "worse since 2026-01-09", "bad", "+30.0 %", "p99, http, concurrency 4, smoke: commit commit-of-"),
+        ([trend(dataclasses.replace(step(9, 1.3), commit=""))], "worse since 2026-01-09", "bad", "+30.0 %", "p99, http, concurrency 4, smoke: commit not recorded"),
         ([trend(step(9, 1.2, "2026-12-31"), step(12, 0.7))], "no step for the worse", "good", "", ""),
         ([trend(), trend(results=3)], "no step for the worse", "good", "", ""),
         ([trend(results=3)], "too few results to detect a step", "open", "", ""),
@@ -281,7 +313,8 @@ def test_a_percentile_of_too_few_requests_is_a_fact_without_a_figure():
     [
         ("regressed", comparison(), "Regressed, since p99 is shown to be worse by at least 7.9 %, more than the 1 % that count as no change. The estimate is beyond the margin of 10 %, which a pass must stay below."),
         ("regressed", comparison(estimate=1.08, interval=(1.005, None)), "Regressed, since p99 is shown to be worse by more than the 1 % that count as no change. The estimate is within the margin of 10 %, which a pass must stay below."),
-        ("pass", comparison(verdict="pass", estimate=1.0, interval=(0.97, 1.041)), "Passed, since the whole interval of each metric is below its margin (10 % for p99): p99, the nearest to it, is worse by at most 4.1 %."),
+        ("pass", comparison(verdict="pass", estimate=1.0, interval=(0.97, 1.041)), "Passed, since the whole interval of each metric is below its margin: p99 is worse by at most 4.1 %, with a margin of 10 %."),
+        ("pass", comparison(verdict="pass", estimate=0.9, interval=(0.85, 0.95)), "Passed, since the whole interval of each metric is below its margin: p99 is not worse."),
         ("inconclusive", comparison(verdict="inconclusive", interval=(0.99, 1.2)), "Undecided: p99 may be worse by 20.0 %, more than its margin of 10 %, but is not shown to be worse by more than the 1 % that count as no change."),
     ],
 )  # fmt: skip
@@ -289,3 +322,10 @@ def test_the_page_of_a_gate_says_by_which_rule_it_decided_no_more_than_the_inter
     assert decision_sentence(verdict(kind, one)) == sentence
     blocks = verdict_page(verdict(kind, one)).sections[0].blocks
     assert blocks[1] == Paragraph(sentence)
+
+
+def test_a_pass_names_the_metric_whose_interval_is_nearest_to_its_own_margin():
+    loose = comparison("p99", verdict="pass", margin=0.2, estimate=1.0, interval=(0.97, 1.08))
+    tight = comparison("p50", verdict="pass", margin=0.05, estimate=1.0, interval=(0.98, 1.04))
+    told = "Passed, since the whole interval of each metric is below its margin: p50, the nearest to it, is worse by at most 4.0 %, with a margin of 5 %."
+    assert decision_sentence(verdict("pass", loose, tight)) == told

@@ -19,7 +19,7 @@ from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.input_texts import Price
 from perfkit.plan.inputs import PlanInputs, parse_slo
 from perfkit.report.chart_svg import render_plots
-from perfkit.report.plan import headline, plan_charts, plan_notes, plan_tables, plan_title, slo_text, write_plan
+from perfkit.report.plan import headline, plan_charts, plan_notes, plan_tables, plan_title, rate_rounded_down, slo_text, write_plan
 from perfkit.report.plan_charts import gpu_group, rate_group, throughput_group
 from tests.own_scripts import without_own_scripts
 from tests.queue_results import shared_mm1_results
@@ -116,6 +116,19 @@ def test_the_answer_gives_the_replicas_their_price_and_the_interval(plan):
     added = f"{by_limit - by_estimate} for its uncertainty + {fleet.replicas - by_limit} for {fleet.reason} = {fleet.replicas} replicas."
     assert f"{by_estimate} by the estimate + {added}" in sentences[1]
     assert "(P50; P10 2026-" in sentences[-1]
+
+
+def test_beside_the_headline_the_sum_is_not_told_again(folder):
+    assert "by the estimate + " not in (folder / "plan.html").read_text()
+    assert "by the estimate" in (folder / "plan.html").read_text()
+    assert "by the estimate + " in (folder / "plan.md").read_text().replace("\\", "")
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"), [(1234.9, "1230"), (12.38, "12.3"), (0.0129, "0.0129"), (1e6, "1000000"), (99.99, "99.9"), (250.0, "250")]
+)
+def test_the_rate_to_check_has_three_digits_no_exponent_and_is_never_above_the_plans(rate, text):
+    assert rate_rounded_down(rate) == f"{text}/s"
 
 
 def test_the_title_names_model_hardware_and_date(plan, folder):

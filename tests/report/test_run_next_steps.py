@@ -9,6 +9,7 @@ from perfkit.result.search import Search
 from tests.report.test_answer import closed
 
 CACHED = MeasurementWarning("cache_hits", "The server's response cache answered 40 of 500 requests.")
+OVERLOADED = MeasurementWarning("overloaded", "The backlog grew to the end of the window.")
 
 
 def commands(result):
@@ -22,6 +23,10 @@ def commands(result):
         (closed(812.0), "perfkit gate SCENARIO --baseline TARGET --candidate TARGET"),
         (closed(812.0, warnings=[(CACHED,)]), "perfkit run SCENARIO --set workload.variants=N"),
         (closed(812.0, verdicts=["violated"]), "perfkit explain RESULT"),
+        # warnings of other load points than the answer's, and overload, are not remedied
+        (closed(812.0, 300.0, warnings=[(), (CACHED,)]), "perfkit gate SCENARIO --baseline TARGET --candidate TARGET"),
+        (closed(812.0, verdicts=["violated"], warnings=[(OVERLOADED,)]), "perfkit explain RESULT"),
+        (closed(812.0, valid=[False], warnings=[(CACHED,)]), "perfkit run SCENARIO --set workload.variants=N"),
     ],
 )
 def test_a_run_names_the_remedy_first_then_why_an_slo_is_missed(result, command):
@@ -41,4 +46,5 @@ def test_a_search_leads_to_a_plan_or_gets_more_time(reason, expected):
         slo={"p99": "25ms", "error_rate": "1%"}, capacity_per_s=500.0, low_per_s=490.0, high_per_s=510.0, confidence=0.9, precision=0.05,
         stopped_because=reason, reason="x", needed_s=60.0,
     )  # fmt: skip
-    assert commands(closed(812.0).model_copy(update={"search": search})) == expected
+    for warnings in ((), (OVERLOADED,)):  # a search has overloaded probes
+        assert commands(closed(812.0, warnings=[warnings]).model_copy(update={"search": search})) == expected

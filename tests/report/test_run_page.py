@@ -160,6 +160,18 @@ def test_a_stall_an_error_burst_and_an_invalid_point_are_named_before_the_figure
         assert sentence in " ".join(before.split())
 
 
+def test_a_warning_of_another_protocols_answer_is_one_of_the_answer():
+    slow = MeasurementWarning("stall", "The target answered nothing from 2.0 to 4.0 s.")
+
+    def told(*warnings):
+        result = closed(200.0, 800.0, 200.0, 900.0, protocols=["http", "http", "grpc", "grpc"], warnings=warnings)
+        return Page(without_own_scripts(render_html(run_page(result.model_copy(update={"points": ()}), {})))).text
+
+    assert slow.message in told((), (slow,), (), ())
+    assert "not the load of the answer" not in told((), (slow,), (), ())
+    assert "not the load of the answer" in told((slow,), (), (), ())
+
+
 def test_the_banner_of_a_partly_valid_run_names_the_points_that_are_not_valid(synthetic):
     _, found = page(synthetic, protocols=("http",), concurrencies=(1, 4, 16), overloaded=(16,), status="invalid", status_reason="x")
     assert "1 of 3 load points are not valid; do not rely on their figures: http, concurrency 16." in found.text

@@ -10,7 +10,7 @@ from perfkit.cli.gate_ending import write_verdict_outputs
 from perfkit.errors import UsageError
 from perfkit.gate.verdict import Comparison, GateFailure, NextStep, Verdict
 from perfkit.report.ci import append_summary, render_annotations, render_junit
-from perfkit.report.verdict import describe_change, format_effect, print_verdict, render_verdict_markdown
+from perfkit.report.verdict import describe_amount, describe_change, format_effect, print_verdict, render_verdict_markdown
 from perfkit.report.verdict_page import render_verdict_html
 
 
@@ -278,6 +278,12 @@ def test_a_terminal_gets_what_decides_and_the_first_thing_to_do(capsys, monkeypa
     assert "15 pairs; " in printed
     assert printed.count("next: ") == 1
     assert STEPS[0].text in printed
+    assert printed.endswith("\n1 more reason and 1 more next step: verdict.json and the page of --html have them\n")
+
+
+def test_the_amount_says_which_pairs_count():
+    both = verdict("pass", ALL[0], disturbed_pairs=3, discarded_pairs=2)
+    assert describe_amount(both) == "15 pairs (3 beside other busy processes; they count, too), and 2 more measured again"
 
 
 def test_a_verdict_from_stored_results_counts_their_runs(capsys):

@@ -97,5 +97,5 @@ EXAMPLES = (
         _asked(Sequential(), sequences={"length": 2}),
     ),
     changes("resumed_elsewhere", "after a change of its environment: ", _resumed("6.2.0"), _resumed("6.1.0")),
-    changes("report_missing", "The report was not drawn: ", _reported(is_blocked=True), _reported(is_blocked=False)),
+    informs("report_missing", "The report was not drawn: ", _reported(is_blocked=True), _reported(is_blocked=False)),
 )

@@ -142,7 +142,7 @@ EXAMPLES = (
         _pages("# TYPE nv_x_total counter\nnv_x_total 9\n", "# TYPE nv_x_total counter\nnv_x_total 3\n"),
         _pages("# TYPE nv_x_total counter\nnv_x_total 3\n", "# TYPE nv_x_total counter\nnv_x_total 9\n"),
     ),
-    changes("telemetry_lost", f"{_LOST} This load point lacks it.", _observed(_LOST), _observed("")),
+    informs("telemetry_lost", f"{_LOST} This load point lacks it.", _observed(_LOST), _observed("")),
     changes(
         "gpu_throttled", "lowered its clocks for 50.0% of the window", _gpu(throttle_reasons=(0, 0x4)), _gpu(throttle_reasons=(0, 0x1))
     ),
