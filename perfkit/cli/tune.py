@@ -115,9 +115,10 @@ def _measure(
     from perfkit.measurement.control import Interruption
     from perfkit.report.live import LiveGate
 
-    def put_back() -> None:
+    def put_back() -> ExitCode | None:
         if problem := server.end_now():
             print(f"perfkit: {problem}", file=sys.stderr, flush=True)
+        return ExitCode.TARGET if problem else None
 
     live, interruption = LiveGate(quiet=options.quiet), Interruption()
     signals = SignalHandler(interruption, lambda: live.message("ending; the server is put back"))

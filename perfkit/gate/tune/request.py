@@ -134,12 +134,11 @@ def put_back(folder: pathlib.Path, loaded: LoadedScenario | None = None) -> str:
     control, present = ModelControl(loaded, urls[0], MonotonicClock()), read_present(folder)
     mark = ChangedModel(control.address, control.model, folder).set()
     try:
-        problem = uvloop.run(control.restore(present))
+        if problem := uvloop.run(control.restore(present)):
+            raise TargetError(f"{control.address}: the configuration of model '{control.model}' was not put back: {problem}")
+        mark.clear()
     finally:
         mark.release()
-    if problem:
-        raise TargetError(f"{control.address}: the configuration of model '{control.model}' was not put back: {problem}")
-    mark.clear()
     return f"{control.address}: model '{control.model}' has the configuration of {folder / PRESENT_FILE} again"
 
 
