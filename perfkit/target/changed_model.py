@@ -12,9 +12,10 @@ import os
 import pathlib
 import shlex
 import time
+from collections.abc import Iterable
 from typing import Self
 
-from perfkit.errors import UsageError
+from perfkit.errors import MeasurementWarning, UsageError
 from perfkit.installation import state_folder
 from perfkit.target.address import Address
 
@@ -69,6 +70,12 @@ def find_changed(address: Address, model: str) -> pathlib.Path | None:
         finally:
             os.close(descriptor)
     return None
+
+
+def changed_model_warnings(targets: Iterable[tuple[Address, str]]) -> list[MeasurementWarning]:
+    """A warning for each address with a model that was not put back."""
+    found = [(model, find_changed(address, model)) for address, model in targets]
+    return [MeasurementWarning("changed_model", describe_changed(model, folder)) for model, folder in found if folder is not None]
 
 
 def describe_changed(model: str, folder: pathlib.Path) -> str:

@@ -203,7 +203,8 @@ def test_a_signal_ends_a_tune_with_the_configuration_put_back(perfkit, triton, t
     assert list((tmp_path / "state").rglob("*.json")) == []
 
 
-def test_two_interrupts_while_a_configuration_is_loaded_end_a_tune_with_the_configuration_put_back(perfkit, triton, tmp_path):
+@pytest.mark.parametrize(("is_explicit", "code"), [(True, 130), (False, 6)])
+def test_two_interrupts_while_a_configuration_is_loaded_end_a_tune_once_it_is_put_back(perfkit, triton, tmp_path, is_explicit, code):
     before, loads, goes_on = triton.loaded, threading.Event(), threading.Event()
     running = interrupted(perfkit, triton, tmp_path)
 
@@ -217,9 +218,14 @@ def test_two_interrupts_while_a_configuration_is_loaded_end_a_tune_with_the_conf
     running.signal(signal.SIGINT)
     running.wait_for_line("the server is put back")
     running.signal(signal.SIGINT)
+    running.wait_for_line("a load that is under way is awaited")  # by the thread of the signals, which ends the process
+    triton.is_explicit = is_explicit
     goes_on.set()
-    assert running.finish().code == 130
-    assert triton.loaded == before
+    finished = running.finish()
+    assert finished.code == code, finished.stderr
+    assert ("the configuration was put back" in finished.stderr) == is_explicit
+    assert (f"perfkit tune --restore {tmp_path / 'tune'}" in finished.stderr) != is_explicit
+    assert (triton.loaded == before) == is_explicit
 
 
 def test_a_killed_tune_is_told_by_the_next_command_and_put_back(perfkit, triton, tmp_path, capsys):
@@ -259,6 +265,14 @@ def test_a_killed_tune_is_told_by_the_next_command_and_put_back(perfkit, triton,
     assert command in run()
     assert main(options(triton, tmp_path, "--out", str(tmp_path / "another"))) == 2
     assert command in capsys.readouterr().err
+    loads = list(triton.loads)
+    assert main(options(triton, tmp_path, "--dry-run", "--resume")) == 2
+    assert command in capsys.readouterr().err
+    assert main(["tune", triton.url, "-m", "other", "--restore", str(tmp_path / "tune")]) == 2
+    assert "model 'm'" in capsys.readouterr().err
+    assert main(["tune", "http://127.0.0.1:9", "-m", "m", "--restore", str(tmp_path / "tune")]) == 2
+    assert triton.url in capsys.readouterr().err
+    assert triton.loads == loads
     assert main(["tune", "--restore", str(tmp_path / "tune")]) == 0
     assert triton.loaded == before
     assert command not in run()

@@ -38,6 +38,8 @@ _LONGEST_FIRST_S, _FIRST_SHARE = 1.0, 1 / 120
 _CONFIRMATION_SHARE = 0.2
 """The part of the time that is kept for the confirmation."""
 _GOOD_PAIRS = 8
+_USUAL_STEPS, _APPLIED_WITHIN_S = 8, 1.0
+"""What the first visits are expected to take: the steps of a scan, and the time in which a configuration is applied."""
 _TOLD = ("shared_cpus", "busy_machine", "overloaded", "failed_requests")
 """The warnings that the outcome names where many windows have them."""
 
@@ -197,12 +199,15 @@ class _Tune:
         return min(_LONGEST_FIRST_S, self._limit_s * _FIRST_SHARE)
 
     def _expected_s(self, window_s: float, *, scans: bool = False) -> float:
-        """How long a visit will take, by those before."""
+        """How long a visit will take, by those before; the first ones by the scenario."""
 
         def mean(values: list[float], default: float) -> float:
             return sum(values) / len(values) if values else default
 
-        return window_s + mean(self._visits_s, 1.0) + (mean(self._scans_s, 0.0) if scans else 0.0)
+        steps = min(len(self._ladder), _USUAL_STEPS)
+        scan_s = steps * (self._scan_ns + min(_STEP_WARMUP_NS, self._warmup_ns)) / NS_PER_S
+        visit_s = self._warmup_ns / NS_PER_S + _APPLIED_WITHIN_S
+        return window_s + mean(self._visits_s, visit_s) + (mean(self._scans_s, scan_s) if scans else 0.0)
 
     async def _visit(self, candidate: int, phase: Phase, number: int, window_s: float) -> None:
         """Applies a configuration, scans it if that was not done yet, and measures one window."""
@@ -212,17 +217,18 @@ class _Tune:
         try:
             async with self._server.applied(one, self._context, stage) as target:
                 is_applied = True
-                warmup_ns, scan_ns = self._warmup_ns, min(_SCAN_WINDOW_NS, round(self._first_s * NS_PER_S))
+                warmup_ns = self._warmup_ns
                 while (step := state.scan_step(candidate, self._first_step)) is not None:
-                    if (scan_s := self._elapsed_s()) > self._limit_s:
+                    scan_s = self._elapsed_s()
+                    if not self._fits(warmup_ns + self._scan_ns):
                         return
-                    await self._measure(candidate, "scan", number, self._ladder[step], scan_ns, warmup_ns, target)
+                    await self._measure(candidate, "scan", number, self._ladder[step], self._scan_ns, warmup_ns, target)
                     warmup_ns, measured_s = min(_STEP_WARMUP_NS, warmup_ns), measured_s + self._elapsed_s() - scan_s
                 if measured_s:
                     self._scans_s.append(measured_s)
                 step = state.entries[candidate].step
-                if step is not None:
-                    length_ns = round(window_s * NS_PER_S)
+                length_ns = round(window_s * NS_PER_S)
+                if step is not None and self._fits(warmup_ns + length_ns):
                     await self._measure(candidate, phase, number, self._ladder[step], length_ns, warmup_ns, target)
                     self._visits_s.append(self._elapsed_s() - began_s - measured_s - window_s)
         except RefusedCandidateError as error:
@@ -234,6 +240,14 @@ class _Tune:
             if not is_applied or (candidate == 0 and not entry.scans):  # the server is gone, or the request is wrong for it
                 raise
             self._add(Window(candidate=candidate, phase=phase, round=number, has_failed=True, reason=str(error)))
+
+    def _fits(self, duration_ns: int) -> bool:
+        """Whether a window with its warm-up ends before the time is over."""
+        return self._elapsed_s() + duration_ns / NS_PER_S <= self._limit_s
+
+    @property
+    def _scan_ns(self) -> int:
+        return min(_SCAN_WINDOW_NS, round(self._first_s * NS_PER_S))
 
     @property
     def _ladder(self) -> Sequence[int]:
