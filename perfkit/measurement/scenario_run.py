@@ -220,11 +220,11 @@ class ScenarioRun:
     def describe_environment(self) -> None:
         """Adds where the load comes from, and what differs from the beginning of a run that is continued; called on all CPUs, once the target is probed."""
         self._describe_generator()
-        targets = dict.fromkeys((one.address, one.scenario.target.model) for one in self.workloads.values())
-        for warning in changed_model_warnings(targets):
-            self.warnings = [*self.warnings, warning]
+        targets = {(str(one.address), one.scenario.target.model): one.address for one in self.workloads.values()}
+        for changed in changed_model_warnings((address, model) for (_, model), address in targets.items()):
+            self.warnings = [*self.warnings, changed]
             if self is self.interleaved[0]:  # once; the cases of a sweep have it in their results
-                self.observer.note_added(warning.message)
+                self.observer.note_added(changed.message)
         if self._continuation is not None:
             warning, self._is_compared = self._continuation.compare(self.so_far), True
             self.warnings = [*self.warnings, warning] if warning is not None else self.warnings

@@ -4,6 +4,7 @@ The server is as quick as its instances: the truth is known. Whatever ends the c
 """
 
 import json
+import pathlib
 import shlex
 import signal
 import sys
@@ -18,6 +19,7 @@ from perfkit.cli.main import main
 from tests.closed_schema import validator_of
 from tests.json_server import JsonHandler, serving
 
+ROOT = pathlib.Path(__file__).parents[2]
 WAIT_S = 60
 ENOUGH = "4m"
 """The time of tunes that end long before that, unless the machine is busy."""
@@ -35,6 +37,7 @@ class Triton:
         self.repository = self.loaded = json.dumps(CONFIG, indent=1)
         self.is_explicit, self.reads_repository = True, True
         self.refused_counts: set[int] = set()
+        self.failing_counts: set[int] = set()
         self.loads: list[str] = []
         self.url = ""
         self.on_load = lambda _: None
@@ -55,6 +58,8 @@ class Triton:
                 if self.path.endswith("/load"):
                     refusal = triton.load(json.loads(body).get("parameters", {}).get("config"))
                     self.answer(400 if refusal else 200, {"error": refusal} if refusal else {})
+                elif self.path.endswith("/infer") and triton.count in triton.failing_counts:
+                    self.answer(400, {"error": "unexpected shape for input 'i'"})
                 elif self.path.endswith("/infer"):
                     triton.execute()
                     self.answer(200, {"model_name": "m", "model_version": "1", "outputs": [{"name": "o", **TENSOR, "data": [1.0]}]})
@@ -76,9 +81,13 @@ class Triton:
             self.loaded = config
         return ""
 
+    @property
+    def count(self):
+        return json.loads(self.loaded)["instance_group"][0]["count"]
+
     def execute(self):
         with self._free:
-            self._free.wait_for(lambda: self._busy < json.loads(self.loaded)["instance_group"][0]["count"])
+            self._free.wait_for(lambda: self._busy < self.count)
             self._busy += 1
         time.sleep(0.005)
         with self._free:
@@ -112,7 +121,7 @@ def outcome_of(tmp_path):
 
 def interrupted(perfkit, triton, tmp_path, text="round 2"):
     """A tune under way, whose server has another configuration by now."""
-    running = perfkit.start(*options(triton, tmp_path, time="10m"))
+    running = perfkit.start(*options(triton, tmp_path, time="3m"))
     running.wait_for_line(text)
     return running
 
@@ -165,6 +174,26 @@ def test_a_configuration_that_loads_no_longer_is_out(triton, tmp_path):
     outcome = outcome_of(tmp_path)
     assert outcome["rows"][1]["state"] == "refused"
     assert (outcome["kind"], outcome["best"]) == ("kept", 0)
+    assert triton.loaded == before
+
+
+def test_a_configuration_that_loads_but_answers_no_request_is_a_row_with_the_reason(triton, tmp_path):
+    triton.failing_counts = {8}
+    before = triton.loaded
+    assert main(options(triton, tmp_path, time=ENOUGH)) == 0
+    outcome = outcome_of(tmp_path)
+    assert outcome["rows"][1]["state"] == "failed"
+    assert "unexpected shape for input 'i'" in outcome["rows"][1]["reason"]
+    assert (outcome["kind"], outcome["best"]) == ("kept", 0)
+    assert outcome["sentence"].endswith("; 1 could not be compared (1 failed).")
+    assert triton.loaded == before
+
+
+def test_a_request_that_is_wrong_for_the_present_configuration_ends_the_tune(triton, tmp_path, capsys):
+    triton.failing_counts = {2}
+    before = triton.loaded
+    assert main(options(triton, tmp_path)) in (2, 6)
+    assert "unexpected shape for input 'i'" in capsys.readouterr().err
     assert triton.loaded == before
 
 
@@ -339,6 +368,25 @@ def test_a_command_is_started_with_each_value(tmp_path, capsys):
 def test_a_tune_that_makes_no_sense_is_refused(tmp_path, capsys, arguments, sentence):
     assert main(["tune", *(one.replace("{folder}", str(tmp_path)) for one in arguments)]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_a_command_whose_server_ends_while_it_is_measured_is_no_refusal(tmp_path):
+    server = tmp_path / "server.py"
+    server.write_text(
+        "import http.server, os, sys, time\n"
+        f"sys.path.insert(0, {str(ROOT)!r})\n"
+        "from tests.json_server import v2_handler\n"
+        "def on_inference(_):\n"
+        "    time.sleep(0.005)\n"
+        "    if sys.argv[2] == '4': os._exit(7)\n"
+        "http.server.ThreadingHTTPServer(('127.0.0.1', int(sys.argv[1])), v2_handler(on_inference)).serve_forever()\n"
+    )
+    command = f"cmd:{shlex.quote(sys.executable)} {shlex.quote(str(server))} {{port}} {{servers}}"
+    arguments = ["tune", command, "-m", "m", "-c", "2", "--space", "servers=1,4", "--time", ENOUGH, "--out", str(tmp_path / "tune")]
+    main(arguments)
+    row = outcome_of(tmp_path)["rows"][1]
+    assert row["state"] == "failed"
+    assert "exit" in row["reason"]
 
 
 def test_the_space_of_a_scenario_is_used(triton, tmp_path, capsys):
