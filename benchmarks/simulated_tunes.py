@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perfkit.gate.tune.race import ratio_of_pairs, stand
+from perfkit.gate.tune.race import Standing, is_confirmed, ratio_of_pairs, stand
 
-MOST_ROUNDS, PAIRS = 60, 8
+MOST_ROUNDS, MOST_PAIRS = 60, 40
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,8 +36,12 @@ class SimulatedTune:
     is_decided: bool
     covers: bool
     """Whether the interval of the confirmation holds the leader's true ratio to configuration 0."""
+    pairs: int
+    """Of the confirmation."""
     windows: int
+    """Of the race."""
     rounds: int
+    standing: Standing
 
 
 def simulate(truth: Sequence[float], noise: Noise, seed: int, indifference: float) -> SimulatedTune:
@@ -65,7 +69,9 @@ def simulate(truth: Sequence[float], noise: Noise, seed: int, indifference: floa
             left -= set(standing.worse)
     assert standing is not None
     leader = standing.leader
-    pairs = [(window(leader), window(0)) for _ in range(PAIRS)]
+    pairs: list[tuple[float, float]] = []
+    while len(pairs) < MOST_PAIRS and not is_confirmed(ratio_of_pairs(pairs), standing.bounds[leader], indifference):
+        pairs.append((window(leader), window(0)))
     ratio, true_ratio = ratio_of_pairs(pairs), math.exp(truth[leader] - truth[0])
     assert ratio is not None
     bound = standing.bounds[leader] - 1
@@ -74,6 +80,8 @@ def simulate(truth: Sequence[float], noise: Noise, seed: int, indifference: floa
         bound=bound,
         is_decided=bound <= indifference,
         covers=ratio.low <= true_ratio <= ratio.high,
+        pairs=len(pairs),
         windows=sum(map(len, windows.values())),
         rounds=number,
+        standing=standing,
     )

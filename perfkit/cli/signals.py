@@ -57,8 +57,8 @@ class SignalHandler:
         self.exit_code: ExitCode | None = None
         """The exit code of the interrupted command; None before the first signal."""
         self.interruption = interruption
-        self.before_exit: Callable[[], None] | None = None
-        """Called before a second signal ends the process, in any thread."""
+        self.before_exit: Callable[[], ExitCode | None] | None = None
+        """Called before a second signal ends the process, in any thread; its exit code if it is not that of the signal."""
         self._on_first, self._code_of_ctrl_c = on_first, code_of_ctrl_c
         self._terminals = [descriptor for descriptor in range(3) if os.isatty(descriptor)]
 
@@ -125,9 +125,8 @@ class SignalHandler:
 
     def _exit(self) -> None:
         kill_all()
-        if self.before_exit is not None:
-            self.before_exit()
-        os._exit(ExitCode.INTERRUPTED if self.exit_code is None else self.exit_code)
+        code = None if self.before_exit is None else self.before_exit()
+        os._exit(code or self.exit_code or ExitCode.INTERRUPTED)
 
     def _take_signals(self, reading: int, loop: asyncio.AbstractEventLoop) -> None:
         """Runs in the thread; each byte is the number of a signal."""

@@ -88,7 +88,7 @@ def _tune(loaded: "LoadedScenario", options: argparse.Namespace) -> ExitCode:
         options.space,
         indifference=options.indifference,
         is_default_load=options.concurrency is None and _is_of_options(options),
-        resumed=options.out if options.resume else None,
+        resumed=options.out if options.resume and not options.dry_run else None,
     )
     if options.dry_run:
         _print_space(plan.candidates, plan.ladder, options.time / 1e9)
@@ -115,9 +115,13 @@ def _measure(
     from perfkit.measurement.control import Interruption
     from perfkit.report.live import LiveGate
 
-    def put_back() -> None:
-        if problem := server.end_now():
-            print(f"perfkit: {problem}", file=sys.stderr, flush=True)
+    def put_back() -> ExitCode | None:
+        if not folder.progress.restores:
+            return None
+        print("perfkit: the configuration is put back before the end; a load that is under way is awaited", file=sys.stderr, flush=True)
+        problem = server.end_now()
+        print(f"perfkit: {problem or 'the configuration was put back'}", file=sys.stderr, flush=True)
+        return ExitCode.TARGET if problem else None
 
     live, interruption = LiveGate(quiet=options.quiet), Interruption()
     signals = SignalHandler(interruption, lambda: live.message("ending; the server is put back"))

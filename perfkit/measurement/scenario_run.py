@@ -20,7 +20,7 @@ from perfkit.measurement.shared_memory import RunRegions, describe_abandoned, un
 from perfkit.measurement.target_probe import ProbedWorkload, describe_protocol, describe_target, describe_workloads, named, probe
 from perfkit.result.file import SERVER_LOG, ResultWriter
 from perfkit.scenario.file import LoadedScenario
-from perfkit.target.changed_model import describe_changed, find_changed
+from perfkit.target.changed_model import changed_model_warnings
 from perfkit.units import NS_PER_S
 from perfkit.workers.local import LocalWorkers, place
 
@@ -220,9 +220,11 @@ class ScenarioRun:
     def describe_environment(self) -> None:
         """Adds where the load comes from, and what differs from the beginning of a run that is continued; called on all CPUs, once the target is probed."""
         self._describe_generator()
-        for one in self.workloads.values():
-            if (folder := find_changed(one.address, one.scenario.target.model)) is not None:
-                self.observer.note_added(describe_changed(one.scenario.target.model, folder))
+        targets = {(str(one.address), one.scenario.target.model): one.address for one in self.workloads.values()}
+        for changed in changed_model_warnings((address, model) for (_, model), address in targets.items()):
+            self.warnings = [*self.warnings, changed]
+            if self is self.interleaved[0]:  # once; the cases of a sweep have it in their results
+                self.observer.note_added(changed.message)
         if self._continuation is not None:
             warning, self._is_compared = self._continuation.compare(self.so_far), True
             self.warnings = [*self.warnings, warning] if warning is not None else self.warnings

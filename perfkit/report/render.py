@@ -140,6 +140,9 @@ def _render_block(block: Block) -> Iterator[str]:
             yield from (f"{f'{number}.' if block.is_numbered else '-'} {_render_item(item)}" for number, item in enumerate(block.items, 1))
         case Table():
             yield render_markdown_table(block)
+        case Code():
+            fence = "`" * max(3, *(len(ticks) + 1 for ticks in re.findall("`+", block.text) or [""]))
+            yield from (fence, safe_lines(block.text), fence)
         case _:
             raise TypeError(f"{type(block).__name__} has no form in Markdown")
 

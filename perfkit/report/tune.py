@@ -15,7 +15,14 @@ from perfkit.units import format_minutes, format_rate_per_s
 _TRUST: dict[str, Trust] = {"better": "good", "kept": "good", "undecided": "open"}
 _WORDS = {"better": "better", "kept": "keep the present one", "undecided": "not decided yet"}
 _STYLES = {"better": "green", "kept": "green", "undecided": "yellow"}
-_MARKS: dict[str, Mark] = {"racing": "", "worse": "information", "refused": "invalid", "unmet": "invalid", "invalid": "invalid"}
+_MARKS: dict[str, Mark] = {
+    "racing": "",
+    "worse": "information",
+    "refused": "invalid",
+    "failed": "invalid",
+    "unmet": "invalid",
+    "invalid": "invalid",
+}
 _GIVES_WAY = ("p50_ns", "windows", "concurrency", "p99_ns")
 _CAPTION = (
     "Each mark is a configuration at the concurrency where it is worth most. Those that were shown worse were measured in fewer windows, so "
@@ -31,6 +38,7 @@ def tune_table(outcome: TuneOutcome) -> Table:
         Column("throughput_per_s", "throughput", "rate_per_s"),
         Column("p50_ns", "p50", "duration_ns"),
         Column("p99_ns", "p99", "duration_ns"),
+        *([Column("slo", "SLO", "prose", lambda row: Cell(row.slo, row.slo or "–"))] if outcome.slo else []),
         Column("concurrency", "in flight", "count"),
         Column("windows", "windows", "count"),
         Column("state", "state", "prose", lambda row: Cell(row.state, state_text(row, outcome))),
@@ -38,7 +46,8 @@ def tune_table(outcome: TuneOutcome) -> Table:
     rows = sorted(
         outcome.rows, key=lambda row: (row.number != outcome.best, row.number != 0, row.state != "racing", -(row.throughput_per_s or 0.0))
     )
-    marks = ["pass" if row.number == outcome.best and outcome.kind != "undecided" else _MARKS.get(row.state, "") for row in rows]
+    chosen = {"better": outcome.best, "kept": 0, "undecided": None}[outcome.kind]
+    marks = ["pass" if row.number == chosen else _MARKS.get(row.state, "") for row in rows]
     return Table.of("configurations", "Configurations", columns, rows, _note(outcome), marks)
 
 
@@ -50,20 +59,27 @@ def configuration_text(row: Row) -> str:
 def state_text(row: Row, outcome: TuneOutcome) -> str:
     """What became of a configuration, in words."""
     texts = {
-        "racing": "not told apart from the best" if row.number != outcome.best else "best",
+        "racing": "not told apart from the best"
+        if row.number != outcome.best
+        else "leads, but not by enough"
+        if outcome.kind == "kept" and row.number
+        else "best",
         "worse": f"worse than no. {row.better} (round {row.dropped_after})",
         "refused": f"refused: {row.reason}",
+        "failed": f"failed while it was measured: {row.reason}",
         "unmet": f"SLO missed at every load: {row.reason}" if outcome.slo else f"not measured: {row.reason}",
         "invalid": f"not measurable: {row.reason}",
         "waiting": "not measured: the time was over",
     }
-    return f"{'present; ' * (row.number == 0)}{texts[row.state]}"
+    keeps = "present, to keep; " if outcome.kind == "kept" and outcome.best != 0 else "present; "
+    return f"{keeps * (row.number == 0)}{texts[row.state]}"
 
 
 def print_tune(outcome: TuneOutcome) -> None:
     """Prints the answer on stdout: the sentence, what limits it, and the configurations."""
     width = terminal_width()
-    lines = [fill(sentence(text), width) for text in (outcome.sentence, *outcome.notes)]
+    lines = [fill(sentence(text), width) for text in (outcome.sentence, *outcome.notes, *filter(None, [outcome.next_step]))]
+    lines += [outcome.command] if outcome.command else []
     lines += ["", fitted_text(tune_table(outcome), width, _GIVES_WAY, "tune.json has them")]
     write_styled(sys.stdout, "\n".join(lines) + "\n")
     sys.stdout.flush()

@@ -11,11 +11,15 @@ import json
 import os
 import pathlib
 import shlex
+import time
+from collections.abc import Iterable
 from typing import Self
 
-from perfkit.errors import UsageError
+from perfkit.errors import MeasurementWarning, UsageError
 from perfkit.installation import state_folder
 from perfkit.target.address import Address
+
+_TRIES, _RETRIES_AFTER_S = 20, 0.01
 
 
 class ChangedModel:
@@ -30,15 +34,12 @@ class ChangedModel:
         """Writes and locks the mark; raises UsageError if another process has it, or it cannot be written."""
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = _locked(self.file)
         except OSError as error:
             raise UsageError(f"{self.file} cannot be written: {error.strerror}: set PERFKIT_STATE_DIR to a writable folder") from None
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(descriptor)
+        if descriptor is None:
             server, model = self._document["server"], self._document["model"]
-            raise UsageError(f"{server}: another perfkit changes the configuration of model '{model}': wait for its end") from None
+            raise UsageError(f"{server}: another perfkit changes the configuration of model '{model}': wait for its end")
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(self._document).encode(), 0)
         os.fsync(descriptor)
@@ -46,9 +47,10 @@ class ChangedModel:
         return self
 
     def clear(self) -> None:
-        """Removes the mark."""
-        self.file.unlink(missing_ok=True)
-        self.release()
+        """Removes the mark, if this object has set it."""
+        if self._descriptor is not None:
+            self.file.unlink(missing_ok=True)
+            self.release()
 
     def release(self) -> None:
         """Leaves the mark, for the next perfkit to find."""
@@ -63,11 +65,17 @@ def find_changed(address: Address, model: str) -> pathlib.Path | None:
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its process lives
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # fails while its process lives
             return pathlib.Path(json.loads(os.read(descriptor, 2**16))["folder"])
         finally:
             os.close(descriptor)
     return None
+
+
+def changed_model_warnings(targets: Iterable[tuple[Address, str]]) -> list[MeasurementWarning]:
+    """A warning for each address with a model that was not put back."""
+    found = [(model, find_changed(address, model)) for address, model in targets]
+    return [MeasurementWarning("changed_model", describe_changed(model, folder)) for model, folder in found if folder is not None]
 
 
 def describe_changed(model: str, folder: pathlib.Path) -> str:
@@ -81,6 +89,23 @@ def describe_changed(model: str, folder: pathlib.Path) -> str:
 def restore_command(folder: pathlib.Path) -> str:
     """The command that puts a model's configuration back."""
     return shlex.join(["perfkit", "tune", "--restore", str(folder)])
+
+
+def _locked(file: pathlib.Path) -> int | None:
+    """A descriptor of a file that is there, locked; None if another process has it."""
+    for _ in range(_TRIES):
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(descriptor), file.stat()):
+                return descriptor
+            os.close(descriptor)  # another process has removed the file and made it again
+        except FileNotFoundError:
+            os.close(descriptor)  # another process has removed the file
+        except OSError:
+            os.close(descriptor)
+            time.sleep(_RETRIES_AFTER_S)  # it may be read by `find_changed` just now
+    return None
 
 
 def _mark(address: Address, model: str) -> pathlib.Path:

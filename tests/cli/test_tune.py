@@ -4,6 +4,7 @@ The server is as quick as its instances: the truth is known. Whatever ends the c
 """
 
 import json
+import pathlib
 import shlex
 import signal
 import sys
@@ -19,6 +20,7 @@ from tests.closed_schema import validator_of
 from tests.json_server import JsonHandler, serving
 from tests.undisturbed import undisturbed
 
+ROOT = pathlib.Path(__file__).parents[2]
 WAIT_S = 60
 ENOUGH = "4m"
 """The time of tunes that end long before it, unless the machine is busy."""
@@ -36,6 +38,7 @@ class Triton:
         self.repository = self.loaded = json.dumps(CONFIG, indent=1)
         self.is_explicit, self.reads_repository = True, True
         self.refused_counts: set[int] = set()
+        self.failing_counts: set[int] = set()
         self.loads: list[str] = []
         self.url = ""
         self.on_load = lambda _: None
@@ -56,6 +59,8 @@ class Triton:
                 if self.path.endswith("/load"):
                     refusal = triton.load(json.loads(body).get("parameters", {}).get("config"))
                     self.answer(400 if refusal else 200, {"error": refusal} if refusal else {})
+                elif self.path.endswith("/infer") and triton.count in triton.failing_counts:
+                    self.answer(400, {"error": "unexpected shape for input 'i'"})
                 elif self.path.endswith("/infer"):
                     triton.execute()
                     self.answer(200, {"model_name": "m", "model_version": "1", "outputs": [{"name": "o", **TENSOR, "data": [1.0]}]})
@@ -77,9 +82,13 @@ class Triton:
             self.loaded = config
         return ""
 
+    @property
+    def count(self):
+        return json.loads(self.loaded)["instance_group"][0]["count"]
+
     def execute(self):
         with self._free:
-            self._free.wait_for(lambda: self._busy < json.loads(self.loaded)["instance_group"][0]["count"])
+            self._free.wait_for(lambda: self._busy < self.count)
             self._busy += 1
         time.sleep(0.005)
         with self._free:
@@ -113,7 +122,7 @@ def outcome_of(tmp_path):
 
 def interrupted(perfkit, triton, tmp_path, text="round 2"):
     """A tune under way, whose server has another configuration by now."""
-    running = perfkit.start(*options(triton, tmp_path, time="10m"))
+    running = perfkit.start(*options(triton, tmp_path, time="3m"))
     running.wait_for_line(text)
     return running
 
@@ -170,6 +179,26 @@ def test_a_configuration_that_loads_no_longer_is_out(triton, tmp_path):
     assert triton.loaded == before
 
 
+def test_a_configuration_that_loads_but_answers_no_request_is_a_row_with_the_reason(triton, tmp_path):
+    triton.failing_counts = {8}
+    before = triton.loaded
+    assert main(options(triton, tmp_path, time=ENOUGH)) == 0
+    outcome = outcome_of(tmp_path)
+    assert outcome["rows"][1]["state"] == "failed"
+    assert "unexpected shape for input 'i'" in outcome["rows"][1]["reason"]
+    assert (outcome["kind"], outcome["best"]) == ("kept", 0)
+    assert outcome["sentence"].endswith("; 1 could not be compared (1 failed).")
+    assert triton.loaded == before
+
+
+def test_a_request_that_is_wrong_for_the_present_configuration_ends_the_tune(triton, tmp_path, capsys):
+    triton.failing_counts = {2}
+    before = triton.loaded
+    assert main(options(triton, tmp_path)) in (2, 6)
+    assert "unexpected shape for input 'i'" in capsys.readouterr().err
+    assert triton.loaded == before
+
+
 def test_a_server_that_does_not_load_on_request_is_left_alone(triton, tmp_path, capsys):
     triton.is_explicit = False
     before = triton.loaded
@@ -205,7 +234,8 @@ def test_a_signal_ends_a_tune_with_the_configuration_put_back(perfkit, triton, t
     assert list((tmp_path / "state").rglob("*.json")) == []
 
 
-def test_two_interrupts_while_a_configuration_is_loaded_end_a_tune_with_the_configuration_put_back(perfkit, triton, tmp_path):
+@pytest.mark.parametrize(("is_explicit", "code"), [(True, 130), (False, 6)])
+def test_two_interrupts_while_a_configuration_is_loaded_end_a_tune_once_it_is_put_back(perfkit, triton, tmp_path, is_explicit, code):
     before, loads, goes_on = triton.loaded, threading.Event(), threading.Event()
     running = interrupted(perfkit, triton, tmp_path)
 
@@ -219,9 +249,14 @@ def test_two_interrupts_while_a_configuration_is_loaded_end_a_tune_with_the_conf
     running.signal(signal.SIGINT)
     running.wait_for_line("the server is put back")
     running.signal(signal.SIGINT)
+    running.wait_for_line("a load that is under way is awaited")  # by the thread of the signals, which ends the process
+    triton.is_explicit = is_explicit
     goes_on.set()
-    assert running.finish().code == 130
-    assert triton.loaded == before
+    finished = running.finish()
+    assert finished.code == code, finished.stderr
+    assert ("the configuration was put back" in finished.stderr) == is_explicit
+    assert (f"perfkit tune --restore {tmp_path / 'tune'}" in finished.stderr) != is_explicit
+    assert (triton.loaded == before) == is_explicit
 
 
 def test_a_killed_tune_is_told_by_the_next_command_and_put_back(perfkit, triton, tmp_path, capsys):
@@ -261,6 +296,14 @@ def test_a_killed_tune_is_told_by_the_next_command_and_put_back(perfkit, triton,
     assert command in run()
     assert main(options(triton, tmp_path, "--out", str(tmp_path / "another"))) == 2
     assert command in capsys.readouterr().err
+    loads = list(triton.loads)
+    assert main(options(triton, tmp_path, "--dry-run", "--resume")) == 2
+    assert command in capsys.readouterr().err
+    assert main(["tune", triton.url, "-m", "other", "--restore", str(tmp_path / "tune")]) == 2
+    assert "model 'm'" in capsys.readouterr().err
+    assert main(["tune", "http://127.0.0.1:9", "-m", "m", "--restore", str(tmp_path / "tune")]) == 2
+    assert triton.url in capsys.readouterr().err
+    assert triton.loads == loads
     assert main(["tune", "--restore", str(tmp_path / "tune")]) == 0
     assert triton.loaded == before
     assert command not in run()
@@ -328,6 +371,25 @@ def test_a_command_is_started_with_each_value(tmp_path, capsys):
 def test_a_tune_that_makes_no_sense_is_refused(tmp_path, capsys, arguments, sentence):
     assert main(["tune", *(one.replace("{folder}", str(tmp_path)) for one in arguments)]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_a_command_whose_server_ends_while_it_is_measured_is_no_refusal(tmp_path):
+    server = tmp_path / "server.py"
+    server.write_text(
+        "import http.server, os, sys, time\n"
+        f"sys.path.insert(0, {str(ROOT)!r})\n"
+        "from tests.json_server import v2_handler\n"
+        "def on_inference(_):\n"
+        "    time.sleep(0.005)\n"
+        "    if sys.argv[2] == '4': os._exit(7)\n"
+        "http.server.ThreadingHTTPServer(('127.0.0.1', int(sys.argv[1])), v2_handler(on_inference)).serve_forever()\n"
+    )
+    command = f"cmd:{shlex.quote(sys.executable)} {shlex.quote(str(server))} {{port}} {{servers}}"
+    arguments = ["tune", command, "-m", "m", "-c", "2", "--space", "servers=1,4", "--time", ENOUGH, "--out", str(tmp_path / "tune")]
+    main(arguments)
+    row = outcome_of(tmp_path)["rows"][1]
+    assert row["state"] == "failed"
+    assert "exit" in row["reason"]
 
 
 def test_the_space_of_a_scenario_is_used(triton, tmp_path, capsys):

@@ -43,3 +43,25 @@ def test_markdown_has_the_answer_and_the_table():
     text = render_tune_markdown(outcome)
     assert "1.60 times the throughput" in text
     assert "| instance\\_group.count 2 |" in text
+
+
+def test_stdout_and_markdown_have_the_command_on_a_line_of_its_own(monkeypatch):
+    stdout = io.StringIO()
+    monkeypatch.setattr("sys.stdout", stdout)
+    outcome = make_outcome([100, 160], restores=False)
+    print_tune(outcome)
+    assert "serve 2" in stdout.getvalue().splitlines()
+    assert outcome.next_step in stdout.getvalue()
+    assert "```\nserve 2\n```" in render_tune_markdown(outcome)
+    ticks = outcome.model_copy(update={"command": "serve ```\n## 2"})
+    assert "````\nserve ```" in render_tune_markdown(ticks)
+
+
+def test_the_present_one_is_marked_where_it_is_kept_though_another_one_leads():
+    table = tune_table(make_outcome([100, 101]))
+    assert [(row["number"], mark) for row, mark in zip(table.records, table.marks, strict=True)] == [(1, ""), (0, "pass")]
+    assert next(texts[-1] for texts in table.texts) == "leads, but not by enough"
+
+
+def test_the_verdict_on_the_slo_is_in_the_table():
+    assert [row["slo"] for row in tune_table(make_outcome([100, 160], doubtful=[1])).records] == ["inconclusive", "satisfied"]

@@ -1,5 +1,7 @@
 """Marks of models whose configuration was changed, between processes."""
 
+import fcntl
+import os
 import subprocess
 import sys
 
@@ -44,6 +46,39 @@ def test_a_mark_is_found_once_its_process_was_killed(tmp_path):
 def test_a_mark_that_was_released_is_found(tmp_path):
     ChangedModel(ADDRESS, "m", tmp_path).set().release()
     assert find_changed(ADDRESS, "m") == tmp_path
+
+
+def test_a_mark_that_was_not_set_is_left_alone(tmp_path):
+    mine = ChangedModel(ADDRESS, "m", tmp_path).set()
+    ChangedModel(ADDRESS, "m", tmp_path).clear()
+    assert mine.file.exists()
+
+
+def test_a_mark_that_is_removed_while_another_process_waits_for_it_is_made_again(tmp_path, monkeypatch):
+    first, second = ChangedModel(ADDRESS, "m", tmp_path).set(), ChangedModel(ADDRESS, "m", tmp_path)
+    opened = os.open
+
+    def opened_before_the_removal(*arguments):
+        descriptor = opened(*arguments)
+        first.clear()
+        return descriptor
+
+    monkeypatch.setattr(os, "open", opened_before_the_removal)
+    second.set()
+    monkeypatch.undo()
+    assert second.file.exists()
+    second.release()
+
+
+def test_a_mark_can_be_set_as_soon_as_nobody_reads_it(tmp_path, monkeypatch):
+    mark = ChangedModel(ADDRESS, "m", tmp_path).set()
+    mark.release()
+    reading = os.open(mark.file, os.O_RDONLY)
+    fcntl.flock(reading, fcntl.LOCK_SH)
+    assert find_changed(ADDRESS, "m") == tmp_path, "two may read"
+    monkeypatch.setattr("perfkit.target.changed_model.time.sleep", lambda _: fcntl.flock(reading, fcntl.LOCK_UN))
+    mark.set().clear()
+    os.close(reading)
 
 
 def test_the_note_has_the_command(tmp_path):

@@ -1,6 +1,8 @@
 """Warnings of a run as a whole: its target before the load, where it runs, its continuation, its report."""
 
+import os
 import pathlib
+import unittest.mock
 
 from perfkit.api.measurement import _with_reports
 from perfkit.api.result import load_result
@@ -12,6 +14,8 @@ from perfkit.measurement.scenario_run import ScenarioRun
 from perfkit.result.file import ResultWriter
 from perfkit.result.whole_points import StoredPoint, UnfinishedResult
 from perfkit.scenario.file import read_document
+from perfkit.target.address import Address
+from perfkit.target.changed_model import ChangedModel, changed_model_warnings
 from perfkit.transport.http.transport import WireHttpTransport
 from tests import stored_results
 from tests.measurement.test_target_probe import METADATA, Mlserver, Server, ask
@@ -80,6 +84,19 @@ def _reported(*, is_blocked: bool) -> Case:
     return warnings
 
 
+def _tuned(*, is_back: bool) -> Case:
+    """A target whose model a tune has changed; `is_back`: it was put back."""
+
+    def warnings(folder: pathlib.Path):
+        address = Address.parse("http://127.0.0.1:8000")
+        with unittest.mock.patch.dict(os.environ, {"PERFKIT_STATE_DIR": str(folder / "state")}):
+            mark = ChangedModel(address, "m", folder).set()
+            mark.clear() if is_back else mark.release()
+            return changed_model_warnings([(address, "m")])
+
+    return warnings
+
+
 EXAMPLES = (
     informs("shared_cpus", "The target runs on this machine", _started("http://127.0.0.1:8000"), _started("http://192.0.2.1:8000")),
     informs("probe_retried", "HTTP 503: the disk is full", _asked(Failing(1, 503)), _asked(Failing(0))),
@@ -97,5 +114,6 @@ EXAMPLES = (
         _asked(Sequential(), sequences={"length": 2}),
     ),
     changes("resumed_elsewhere", "after a change of its environment: ", _resumed("6.2.0"), _resumed("6.1.0")),
+    changes("changed_model", "perfkit tune --restore", _tuned(is_back=False), _tuned(is_back=True)),
     informs("report_missing", "The report was not drawn: ", _reported(is_blocked=True), _reported(is_blocked=False)),
 )

@@ -29,7 +29,8 @@ from perfkit.units import NS_PER_S
 
 _LOADS_WITHIN_NS = 300 * NS_PER_S
 _POLL_NS = NS_PER_S // 50
-_RESTORED_WITHIN_S = 120
+_RESTORED_WITHIN_S = 2 * _LOADS_WITHIN_NS / NS_PER_S
+"""A load that is under way is awaited: the call, and then until the model is ready."""
 _START = "start Triton with --model-control-mode=explicit --load-model={model}, or have perfkit start the server for each configuration: cmd:COMMAND"
 
 
@@ -67,11 +68,12 @@ class RestartedServer(ConfiguredServer):
     @override
     @contextlib.asynccontextmanager
     async def applied(self, candidate: Candidate, context: GateContext, stage: Stage) -> AsyncIterator[RunningTarget]:
-        try:
-            async with running_target(Arm(command=candidate.applied), context, stage) as target:
-                yield target
-        except ServerFailedError as error:
-            raise RefusedCandidateError(str(error)) from None
+        async with contextlib.AsyncExitStack() as ends:
+            try:
+                target = await ends.enter_async_context(running_target(Arm(command=candidate.applied), context, stage))
+            except ServerFailedError as error:
+                raise RefusedCandidateError(str(error)) from None
+            yield target
 
     @override
     def end_now(self) -> str:
@@ -180,7 +182,7 @@ class ReloadedServer(ConfiguredServer):
             self._mark.clear()
             return ""
         if not self._changing.acquire(timeout=_RESTORED_WITHIN_S):
-            return self._unrestored(f"it was not put back within {_RESTORED_WITHIN_S} s")
+            return self._unrestored(f"it was not put back within {_RESTORED_WITHIN_S:.0f} s")
         if self._is_restored:
             return ""
         problem = asyncio.run(self._control.restore(self._present))  # the other event loop may hang

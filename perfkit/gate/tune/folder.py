@@ -35,10 +35,10 @@ class Window(Part):
     """Of the race, from 1; in the confirmation the pair."""
     elapsed_s: float = 0.0
     """From the start of the tune to the end of this window, without interruptions."""
-    took_s: float = 0.0
-    """The time since the visit's start or the visit's window before: applying the configuration, warm-up and window."""
     refusal: str = ""
     """The server's words if the configuration could not be applied; without any figures then."""
+    has_failed: bool = False
+    """Whether the target was lost, or gave no usable answer, while it was measured; `reason` says how, without any figures then."""
     concurrency: int = 0
     length_s: float = 0.0
     is_valid: bool = False

@@ -2,22 +2,21 @@
 
 import difflib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from perfkit.gate.tune.folder import Progress
 from perfkit.gate.tune.progress import Entry, State, TuneState
-from perfkit.gate.tune.race import CONFIRMATION_ERROR, ERROR, Ratio
+from perfkit.gate.tune.race import CONFIRMATION_ERROR, ERROR, LOOKS, Answer, Ratio
 from perfkit.gate.tune.space import Candidate
 from perfkit.result.part import Part
 from perfkit.units import format_rate_per_s
 
 SCHEMA = "perfkit.tune/1"
 _MOST_NAMED = 3
-_MOST_BOUND = 1.5
-"""Larger bounds say nothing that helps."""
+_NOT_COMPARED = ("refused", "failed", "unmet", "invalid")
 
 Kind = Literal["better", "kept", "undecided"]
 
@@ -29,8 +28,8 @@ class Row(Part):
     """0 is the present one."""
     values: dict[str, str]
     state: State
-    """`racing`: not shown worse; `worse`; `refused` by the server; `unmet`: the SLO at any load; `invalid`: not measurable; `waiting`: not
-    measured, for lack of time."""
+    """`racing`: not shown worse; `worse`; `refused` by the server; `failed`: the server was lost, or gave no usable answer, while it was
+    measured; `unmet`: the SLO at any load; `invalid`: not measurable; `waiting`: not measured, for lack of time."""
     reason: str = ""
     """The server's words, or why it is not in the race."""
     concurrency: int | None = None
@@ -54,8 +53,8 @@ class TuneOutcome(Part):
 
     schema_version: Annotated[str, Field(alias="schema")] = SCHEMA
     kind: Kind
-    """`better`: another configuration is, and none is better than that one; `kept`: none is better than the present one by more than
-    `indifference`; `undecided`."""
+    """`better`: another configuration is, and none is better than that one by more than `indifference`; `kept`: none is better than the
+    present one by more than `indifference`; `undecided`. The SLO is shown to be met by the chosen configuration in a decided answer."""
     sentence: str
     """The answer."""
     scenario: str
@@ -71,11 +70,12 @@ class TuneOutcome(Part):
     confidence: float = 1 - CONFIRMATION_ERROR
     """Of the interval."""
     pairs: int = 0
-    """Those of the confirmation."""
+    """Those of the confirmation that the ratio comes from."""
     others_better_by: float | None = None
     """The share by which another configuration may be better than the best one, at most; None if that is unknown."""
     error_rate: float = ERROR
-    """The chance that the best configuration was dropped, or that another one is better by more than stated."""
+    """The chance that the best configuration was dropped, or that another one is better by more than stated, each at the concurrency that
+    its scan chose."""
     indifference: float
     """The share by which another configuration may be better in a decided answer."""
     next_step: str = ""
@@ -104,12 +104,10 @@ def tune_outcome(
     """What the windows so far say."""
     inputs = progress.inputs
     rows = tuple(_row(state, candidate, has_slo=bool(slo)) for candidate in candidates)
-    decided = state.is_decided(inputs.indifference)
-    best = state.leader if decided is None else decided
-    ratio = None if best in (None, 0) else state.ratio(best)
+    best, ratio, answer = state.choice(inputs.indifference)
     bound = None if best is None else state.bound(best)
-    kind = _kind(state, best, ratio, inputs.indifference, is_decided=decided is not None)
-    undecided = () if kind != "undecided" else _undecided(state, rows, best, ratio, inputs.indifference)
+    kind = _kind(rows, best, answer)
+    undecided = () if kind != "undecided" else _undecided(state, rows, answer, inputs.indifference)
     return TuneOutcome(
         kind=kind,
         sentence=_sentence(kind, rows, best, ratio, bound, slo),
@@ -119,7 +117,7 @@ def tune_outcome(
         best=best,
         ratio=None if ratio is None else ratio.estimate,
         interval=None if ratio is None else (ratio.low, ratio.high),
-        pairs=0 if best in (None, 0) else len(state.pairs(best)),
+        pairs=0 if ratio is None else ratio.pairs,
         others_better_by=None if bound is None else bound - 1,
         indifference=inputs.indifference,
         next_step=_next_step(progress) if best and kind != "kept" else "",
@@ -150,18 +148,15 @@ def percent_text(share: float) -> str:
     return f"{-(-1000 * share // 1) / 10:g} %"
 
 
-def _kind(state: TuneState, best: int | None, ratio: Ratio | None, indifference: float, *, is_decided: bool) -> Kind:
-    if not is_decided or best is None or any(entry.state in ("invalid", "waiting") for entry in state.entries):
+def _kind(rows: Sequence[Row], best: int | None, answer: Answer | None) -> Kind:
+    if answer is None or best is None or any(row.state in ("invalid", "waiting") for row in rows):
         return "undecided"
-    if best == 0:
-        return "kept"
-    if state.entries[0].state == "unmet":
-        return "better"
-    if ratio is None:
-        return "undecided"
-    if ratio.high <= 1 + indifference:
-        return "kept"
-    return "better" if ratio.low > 1 else "undecided"
+    return answer if _chosen(rows, best, answer).slo in (None, "satisfied") else "undecided"
+
+
+def _chosen(rows: Sequence[Row], best: int, answer: Answer) -> Row:
+    """The configuration to use."""
+    return rows[best if answer == "better" else 0]
 
 
 def _row(state: TuneState, candidate: Candidate, *, has_slo: bool) -> Row:
@@ -191,19 +186,12 @@ def _sentence(kind: Kind, rows: Sequence[Row], best: int | None, ratio: Ratio | 
         return "No configuration could be measured."
     if best is None:
         return f"No configuration was found that answers requests{f' with {limits}' if limits else ''}."
-    no_other = (
-        ""
-        if bound is None
-        else "; all others are shown worse"
-        if bound == 1
-        else f"; no other is better by more than {percent_text(bound - 1)}"
-    )
+    no_other = "".join(f"; {part}" for part in _others(rows, best, bound))
     if kind == "kept" and best != 0 and ratio is not None:
         figure = f"{ratio.estimate:.2f} times the throughput{under} [{ratio.low:.2f}, {ratio.high:.2f}]"
         return f"The present configuration is good enough: the best other one has {figure}{no_other}."
     if kind == "kept":
-        more = "" if bound is None else f": none is better by more than {percent_text(bound - 1)}"
-        return f"No better configuration was found than the present one{more}."
+        return f"No better configuration was found than the present one{no_other}."
     changed = ", ".join(f"{key} {before or 'none'} → {after or 'none'}" for key, (before, after) in changes_of(rows, best).items())
     if best == 0:
         return f"The present configuration is the best so far{no_other}."
@@ -216,6 +204,20 @@ def _sentence(kind: Kind, rows: Sequence[Row], best: int | None, ratio: Ratio | 
     return f"{changed}: {figure}{no_other}."
 
 
+def _others(rows: Sequence[Row], best: int, bound: float | None) -> Iterator[str]:
+    """What is known of the configurations other than the best one; those that could not be compared are counted."""
+    others = [row for row in rows if row.number != best]
+    left_out = [row.state for row in others if row.state in _NOT_COMPARED and (row.number or row.state != "unmet")]
+    worse = sum(row.state == "worse" for row in others)
+    if bound is not None and bound > 1:
+        yield f"no other is better than it by more than {percent_text(bound - 1)}"
+    elif bound is not None and worse:
+        yield "all others are shown worse" if worse == len(others) else f"{worse:,} {'is' if worse == 1 else 'are'} shown worse"
+    if left_out:
+        counts = ", ".join(f"{left_out.count(state):,} {state}" for state in dict.fromkeys(left_out))
+        yield f"{len(left_out):,} could not be compared ({counts})"
+
+
 def _next_step(progress: Progress) -> str:
     if not progress.restores:
         return "To use it, start the server with this command:"
@@ -225,20 +227,25 @@ def _next_step(progress: Progress) -> str:
     )
 
 
-def _undecided(state: TuneState, rows: Sequence[Row], best: int | None, ratio: Ratio | None, indifference: float) -> tuple[str, ...]:
+def _undecided(state: TuneState, rows: Sequence[Row], answer: Answer | None, indifference: float) -> tuple[str, ...]:
     """What is undecided, as sentences."""
     found = []
+    best, ratio, _ = state.choice(indifference)
+    bound = None if best is None else state.bound(best)
     if waiting := [row for row in rows if row.state == "waiting"]:
         found.append(f"The time was over before {_named(waiting)} {'was' if len(waiting) == 1 else 'were'} measured.")
     if invalid := [row for row in rows if row.state == "invalid"]:
         found.append(f"{_named(invalid)} could not be measured: {invalid[0].reason or 'most of the windows are not valid.'}")
     alike = [row for row in rows if row.state == "racing" and row.number != best]
-    if best is not None and not waiting and alike and ((bound := state.bound(best)) is None or bound > 1 + indifference):
+    if best is not None and not waiting and alike and (bound is None or bound > 1 + indifference):
         found.append(f"Not told apart from the best one: {_named(alike)}.")
     if best not in (None, 0) and ratio is None and rows[0].state != "unmet":
-        found.append("The time was over before the best configuration was compared with the present one in 5 pairs.")
-    elif ratio is not None and ratio.low <= 1 < ratio.high:
-        found.append("The interval of the ratio includes 1: the best configuration may be no better than the present one.")
+        found.append(f"The time was over before the best configuration was compared with the present one in {LOOKS[0]} pairs.")
+    elif ratio is not None and ratio.low <= 1:
+        most = "" if bound is None else f", and another one may be better than the present one by {percent_text(ratio.high * bound - 1)}"
+        found.append(f"The interval of the ratio includes 1: the best configuration may be no better than the present one{most}.")
+    if best is not None and (row := rows[best] if answer is None else _chosen(rows, best, answer)).slo not in (None, "satisfied"):
+        found.append(f"Whether {_named([row])} meets the SLO is not shown: {state.judged(row.number).reason}")
     return (*found, "More time decides more: --resume with a longer --time.") if found else ()
 
 

@@ -5,14 +5,21 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-_MAPS = {"parameters", "cc_model_filenames", "metric_tags", "inputs", "input_map", "output_map", "properties"}
-_ENUM = re.compile(r"(TYPE|KIND|FORMAT|CONTROL|MODE|MEMORY|EXECUTION|DELAY|REJECT|PRIORITY|GRAPH)_[A-Z0-9_]+|REJECT|DELAY")
-_PRESENT_IF_EMPTY = {"dynamic_batching", "sequence_batching", "oldest", "direct", "all", "latest"}
-"""Messages that say something by being there."""
+_MAPS = {
+    "parameters", "cc_model_filenames", "metric_tags", "inputs", "input", "input_map", "output_map", "properties", "priority_queue_policy",
+}  # fmt: skip
+"""Fields that are maps where the JSON has an object."""
+_ENUMS = {"data_type", "format", "kind", "priority", "timeout_action"}
+_LONG = {
+    "dim", "dims", "shape", "versions", "model_version", "max_sequence_idle_microseconds", "max_queue_delay_microseconds",
+    "default_timeout_microseconds", "priority_levels", "default_priority_level", "delay",
+}  # fmt: skip
+"""Fields of 64 bits, which JSON may have as text."""
+_NUMBER = re.compile(r"-?\d+")
 
 
 def config_text(config: Mapping[str, Any]) -> str:
-    """The text of `config.pbtxt`; fields at their default are left out."""
+    """The text of `config.pbtxt`; every message is in it, also an empty one, and numbers and texts at their default are left out."""
     return "\n".join(_fields(config, "")) + "\n"
 
 
@@ -21,7 +28,7 @@ def _fields(message: Mapping[str, Any], indent: str) -> Iterator[str]:
         if name in _MAPS and isinstance(value, dict):
             for key, held in value.items():
                 yield f"{indent}{name} {{"
-                yield f"{indent}  key: {json.dumps(key)}"
+                yield f"{indent}  key: {key if name == 'priority_queue_policy' else _quoted(key)}"
                 yield from _field("value", held, f"{indent}  ", is_whole=True)
                 yield f"{indent}}}"
         else:
@@ -31,12 +38,11 @@ def _fields(message: Mapping[str, Any], indent: str) -> Iterator[str]:
 def _field(name: str, value: Any, indent: str, *, is_whole: bool = False) -> Iterator[str]:
     if isinstance(value, dict):
         inner = list(_fields(value, f"{indent}  "))
-        if inner or is_whole or name in _PRESENT_IF_EMPTY:
-            yield from (f"{indent}{name} {{", *inner, f"{indent}}}") if inner else (f"{indent}{name} {{ }}",)
+        yield from (f"{indent}{name} {{", *inner, f"{indent}}}") if inner else (f"{indent}{name} {{ }}",)
     elif isinstance(value, list):
         for one in value:
             yield from _field(name, one, indent, is_whole=True)
-    elif is_whole or value not in ("", 0, False, "0"):
+    elif is_whole or isinstance(value, bool) or value not in ("", 0, "0", None):
         yield f"{indent}{name}: {_scalar(name, value)}"
 
 
@@ -45,12 +51,8 @@ def _scalar(name: str, value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return json.dumps(value)
-    is_number = name in _LONG and re.fullmatch(r"-?\d+", value)
-    return value if _ENUM.fullmatch(value) or is_number else json.dumps(value, ensure_ascii=False)
+    return value if name in _ENUMS or (name in _LONG and _NUMBER.fullmatch(value)) else _quoted(value)
 
 
-_LONG = {
-    "dims", "shape", "versions", "model_version", "max_sequence_idle_microseconds", "max_queue_delay_microseconds", "default_timeout_microseconds",
-    "priority_levels", "default_priority_level", "num_versions", "delay",
-}  # fmt: skip
-"""Fields of 64 bits, which JSON may have as text."""
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

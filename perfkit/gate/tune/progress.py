@@ -8,16 +8,18 @@ import numpy as np
 
 from perfkit.gate.tune.folder import Window
 from perfkit.gate.tune.ladder import Scanned, best_step, next_step
-from perfkit.gate.tune.race import Ratio, Standing, ratio_of_pairs, stand
+from perfkit.gate.tune.race import Answer, Ratio, Standing, answer_of, ratio_of_pairs, stand
 from perfkit.result.model import MOST_FAILED_SHARE
 from perfkit.stats.buckets import BucketCounts, bucket_bounds_ns
 from perfkit.stats.percentiles import is_withheld
 from perfkit.stats.slo import CheckedAnswers, JudgedTimes, SloLimits, SloVerdict, judge_slo
 
-State = Literal["waiting", "racing", "worse", "refused", "unmet", "invalid"]
+State = Literal["waiting", "racing", "worse", "refused", "failed", "unmet", "invalid"]
 _FEWEST_INVALID, _MOST_INVALID = 3, 3
 """A configuration has no place in the race with at least 3 windows that are not valid, and more than 3 for each valid one: a disturbance ends."""
 _FEWEST_TO_STEP_DOWN = 2
+_SCANS_UNTIL_INVALID, _SCANS_UNTIL_UNMET = 3, 2
+"""A step is scanned at most twice more while its windows are not valid; the lowest one is scanned twice before a configuration is `unmet`."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -38,6 +40,8 @@ class Entry:
     """The valid ones of race and confirmation at its present step."""
     invalid: int = 0
     """The number of those that were not valid."""
+    failures: int = 0
+    """How often the target was lost, or gave no usable answer, while it was measured."""
 
 
 class TuneState:
@@ -60,15 +64,21 @@ class TuneState:
             self.close_round()
         entry = self.entries[window.candidate]
         if window.refusal:
-            entry.state, entry.reason = "refused", window.refusal
+            self._leave(window.candidate, "refused", window.refusal)
+        elif window.has_failed:
+            entry.failures += 1
+            if _are_too_many(entry.failures, entry):
+                self._leave(window.candidate, "failed", window.reason)
         elif window.phase == "scan":
             entry.scans.append(window)
-            if self.scan_step(window.candidate) is None:
-                self._end_scan(entry)
+            if sum(_is_doubtful(one) for one in entry.scans if one.concurrency == window.concurrency) >= _SCANS_UNTIL_INVALID:
+                self._leave(window.candidate, "invalid", window.reason)
+            elif self.scan_step(window.candidate) is None:
+                self._end_scan(window.candidate)
         elif not window.is_valid or window.throughput_per_s <= 0:
             entry.invalid += window.phase == "race"
-            if entry.invalid >= max(_FEWEST_INVALID, _MOST_INVALID * len(entry.windows) + 1):
-                entry.state, entry.reason = "invalid", window.reason
+            if _are_too_many(entry.invalid, entry):
+                self._leave(window.candidate, "invalid", window.reason)
         elif entry.step is not None and window.concurrency == self.ladder[entry.step]:
             entry.windows.append(window)
             self._arms.add((window.candidate, window.concurrency))
@@ -78,11 +88,16 @@ class TuneState:
     def scan_step(self, candidate: int, start: int = 0) -> int | None:
         """The step of the ladder to scan next; None once it is known where the configuration is measured."""
         entry = self.entries[candidate]
-        if entry.step is not None or entry.state in ("refused", "unmet", "invalid"):
+        if entry.step is not None or entry.state != "waiting":
             return None
         scanned = self._scanned(entry)
         first = self.ladder.index(entry.scans[0].concurrency) if entry.scans else start
-        return next_step(scanned, first, len(self.ladder))
+        step = next_step(scanned, first, len(self.ladder))
+        if step is None and best_step(scanned) is None:
+            lowest = min(one.step for one in scanned)
+            times = sum(one.concurrency == self.ladder[lowest] and not _is_doubtful(one) for one in entry.scans)
+            return lowest if times < _SCANS_UNTIL_UNMET else None
+        return step
 
     def close_round(self, number: int | None = None) -> None:
         """Judges the race after a round, by default after the last one that has windows."""
@@ -131,6 +146,23 @@ class TuneState:
         """The throughput of a configuration ÷ that of the present one, from the windows of the confirmation alone."""
         return ratio_of_pairs(self.pairs(candidate))
 
+    def shows_slo(self, candidate: int) -> bool:
+        """Whether a configuration is shown to meet the SLO, if there is one."""
+        return self._slo is None or (bool(self.entries[candidate].windows) and self.judged(candidate).verdict == "satisfied")
+
+    def choice(self, indifference: float) -> tuple[int | None, Ratio | None, Answer | None]:
+        """The best configuration so far, its ratio to the present one, and what the two say; None while they say nothing."""
+        decided = self.is_decided(indifference)
+        best = self.leader if decided is None else decided
+        ratio = None if best is None or best == 0 else self.ratio(best)
+        if best is None or decided is None:
+            return best, ratio, None
+        if best == 0:
+            return best, ratio, "kept"
+        if self.entries[0].state == "unmet":
+            return best, ratio, "better"
+        return best, ratio, None if ratio is None else answer_of(ratio, self.bound(best), indifference)
+
     def pairs(self, candidate: int) -> list[tuple[float, float]]:
         """The throughputs of a configuration and of the present one in the pairs of the confirmation."""
         mine, present = (
@@ -172,34 +204,52 @@ class TuneState:
         return judge_slo(self._slo, times, counts["failed"] / max(counts["scheduled"], 1), answers=answers)
 
     def _scanned(self, entry: Entry) -> list[Scanned]:
-        scanned = []
+        """The last window of each step, without those that say more of the load generator than of the target."""
+        scanned = {}
         for one in entry.scans:
-            is_answered = one.failed <= MOST_FAILED_SHARE * max(one.scheduled, 1) and one.throughput_per_s > 0
-            meets = is_answered and (self._slo is None or self._judge([one]).verdict != "violated")
-            scanned.append(Scanned(self.ladder.index(one.concurrency), one.throughput_per_s, meets))
-        return scanned
+            if not _is_doubtful(one):
+                meets = _is_answered(one) and (self._slo is None or self._judge([one]).verdict != "violated")
+                scanned[one.concurrency] = Scanned(self.ladder.index(one.concurrency), one.throughput_per_s, meets)
+        return list(scanned.values())
 
-    def _end_scan(self, entry: Entry) -> None:
+    def _end_scan(self, candidate: int) -> None:
+        entry = self.entries[candidate]
         entry.step = best_step(self._scanned(entry))
-        entry.state = "unmet" if entry.step is None else "racing"
-        if entry.step is None:
-            least = min(entry.scans, key=lambda one: one.concurrency)
-            entry.reason = least.reason or (self._judge([least]).reason if self._slo is not None else "no request was answered")
+        if entry.step is not None:
+            entry.state = "racing"
+            return
+        least = min(entry.scans, key=lambda one: one.concurrency)
+        self._leave(
+            candidate, "unmet", least.reason or (self._judge([least]).reason if self._slo is not None else "no request was answered")
+        )
+
+    def _leave(self, candidate: int, state: State, reason: str) -> None:
+        """Takes a configuration out of the race, for another reason than a better one."""
+        entry = self.entries[candidate]
+        entry.state, entry.reason, entry.better, entry.out_after = state, reason, None, 0
+        self._revive(candidate)
+
+    def _revive(self, candidate: int) -> None:
+        """Those that were dropped because of a configuration are in the race again."""
+        dropped = [other for other in self.entries if other.state == "worse" and other.better == candidate]
+        for other in dropped:
+            other.state, other.better, other.out_after = "racing", None, 0
+        if dropped:
+            self.standing = None
 
     def _step_down(self, candidate: int) -> None:
-        """Measures a configuration with fewer requests in flight; those that were dropped because of it are in the race again."""
+        """Measures a configuration with fewer requests in flight."""
         entry = self.entries[candidate]
         reason = self.judged(candidate).reason
         assert entry.step is not None
         entry.windows, entry.invalid = [], 0
         if entry.step == 0:
-            entry.state, entry.step, entry.reason = "unmet", None, reason
+            entry.step = None
+            self._leave(candidate, "unmet", reason)
         else:
             entry.step -= 1
-            entry.state = "racing"
-        for other in self.entries:
-            if other.state == "worse" and other.better == candidate:
-                other.state, other.better, other.out_after = "racing", None, 0
+            entry.state, entry.better, entry.out_after = "racing", None, 0
+            self._revive(candidate)
         self.standing = None
 
     def _race_windows(self) -> Mapping[int, Mapping[int, float]]:
@@ -208,6 +258,20 @@ class TuneState:
             for index, entry in enumerate(self.entries)
             if entry.state in ("racing", "worse") and any(one.phase == "race" for one in entry.windows)
         }
+
+
+def _is_answered(window: Window) -> bool:
+    return window.failed <= MOST_FAILED_SHARE * max(window.scheduled, 1) and window.throughput_per_s > 0
+
+
+def _is_doubtful(window: Window) -> bool:
+    """Whether requests were answered, but the figures may be the load generator's."""
+    return not window.is_valid and _is_answered(window)
+
+
+def _are_too_many(number: int, entry: Entry) -> bool:
+    """Whether so many windows without a figure end a configuration."""
+    return number >= max(_FEWEST_INVALID, _MOST_INVALID * len(entry.windows) + 1)
 
 
 def _times_of(window: Window) -> list[BucketCounts]:

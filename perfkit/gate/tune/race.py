@@ -9,6 +9,7 @@ import dataclasses
 import math
 import statistics
 from collections.abc import Collection, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,12 +19,16 @@ from perfkit.stats.probability import student_t_quantile
 ERROR = 0.025
 """The chance that the best configuration is dropped, or that a stated bound is too low."""
 CONFIRMATION_ERROR = 0.025
-"""The chance that the interval of the confirmation does not hold the ratio."""
+"""The chance that the interval of the confirmation does not hold the ratio, at any of its looks."""
+LOOKS = (5, 8, 12, 18, 27, 40)
+"""The numbers of pairs after which the confirmation is looked at; the error is divided over them."""
+NARROW = 0.03
+"""A confirmed ratio is known to this share."""
 _FEWEST_OF_ITS_OWN = 5
 _PRIOR = 8
 """The degrees of freedom that the variance of all windows counts for beside a configuration's own."""
-_FEWEST_PAIRS = 5
 
+Answer = Literal["better", "kept"]
 Windows = Mapping[int, Mapping[int, float]]
 """The throughput of each window, by configuration and round."""
 
@@ -103,11 +108,12 @@ class _Noise:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ratio:
-    """A ratio of throughputs with its 97.5 % interval."""
+    """A ratio of throughputs with its 97.5 % interval, from so many pairs."""
 
     estimate: float
     low: float
     high: float
+    pairs: int
 
     @property
     def half_width(self) -> float:
@@ -116,13 +122,34 @@ class Ratio:
 
 
 def ratio_of_pairs(pairs: Sequence[tuple[float, float]]) -> Ratio | None:
-    """The ratio of the first to the second throughput of pairs that were measured one after the other; None with fewer than 5 pairs.
+    """The ratio of the first to the second throughput of pairs that were measured one after the other, at the last of the `LOOKS` so far.
 
-    Student's t of the logarithms of the ratios, as in W. S. Gosset, *The Probable Error of a Mean* (1908).
+    Student's t of the logarithms of the ratios, as in W. S. Gosset, *The Probable Error of a Mean* (1908), with the error divided by the
+    number of looks (a union bound, so that the confirmation may end at any of them). None before the first look.
     """
-    if len(pairs) < _FEWEST_PAIRS:
+    count = max((look for look in LOOKS if look <= len(pairs)), default=0)
+    if not count:
         return None
-    logs = [math.log(first / second) for first, second in pairs]
-    mean, error = statistics.fmean(logs), statistics.stdev(logs) / math.sqrt(len(logs))
-    reach = student_t_quantile(1 - CONFIRMATION_ERROR / 2, len(logs) - 1) * error
-    return Ratio(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach))
+    logs = [math.log(first / second) for first, second in pairs[:count]]
+    mean, error = statistics.fmean(logs), statistics.stdev(logs) / math.sqrt(count)
+    reach = student_t_quantile(1 - CONFIRMATION_ERROR / len(LOOKS) / 2, count - 1) * error
+    return Ratio(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach), count)
+
+
+def answer_of(ratio: Ratio, bound: float | None, indifference: float) -> Answer | None:
+    """Whether a configuration is `better` than the present one, or not by enough, so that the present one is `kept`; None if that is open.
+
+    `bound` is the factor by which another configuration may be better than the one of the ratio: together they bound how much better any
+    is than the present one.
+    """
+    if bound is not None and ratio.high * bound <= 1 + indifference:
+        return "kept"
+    return "better" if ratio.low > 1 else None
+
+
+def is_confirmed(ratio: Ratio | None, bound: float | None, indifference: float) -> bool:
+    """Whether further pairs of the confirmation would tell nothing that is asked."""
+    if ratio is None:
+        return False
+    answer = answer_of(ratio, bound, indifference)
+    return answer == "kept" or (answer == "better" and ratio.half_width <= NARROW) or ratio.pairs >= LOOKS[-1]

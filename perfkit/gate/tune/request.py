@@ -131,15 +131,19 @@ def put_back(folder: pathlib.Path, loaded: LoadedScenario | None = None) -> str:
         target, load = {"url": progress.url, "model": progress.model}, {"closed": {"concurrency": 1}}
         loaded = read_document({"name": "restore", "target": target, "load": load}, environ={})
     urls = loaded.scenario.target.urls_by_protocol.get("http") or (progress.url,)
+    server, model = redacted_url(urls[0]), loaded.scenario.target.model
+    if (server, model) != (progress.url, progress.model):
+        raise UsageError(
+            f"--restore {folder}: it is of model '{progress.model}' of {progress.url}, not of model '{model}' of {server}: give that one"
+        )
     control, present = ModelControl(loaded, urls[0], MonotonicClock()), read_present(folder)
     mark = ChangedModel(control.address, control.model, folder).set()
     try:
-        problem = uvloop.run(control.restore(present))
+        if problem := uvloop.run(control.restore(present)):
+            raise TargetError(f"{control.address}: the configuration of model '{control.model}' was not put back: {problem}")
+        mark.clear()
     finally:
         mark.release()
-    if problem:
-        raise TargetError(f"{control.address}: the configuration of model '{control.model}' was not put back: {problem}")
-    mark.clear()
     return f"{control.address}: model '{control.model}' has the configuration of {folder / PRESENT_FILE} again"
 
 

@@ -16,6 +16,32 @@ _BATCHING, _DELAY, _COUNT = "dynamic_batching", "dynamic_batching.max_queue_dela
 _DELAYS_US = ("0", "100", "500", "2000")
 _OPTIONAL = ("dynamic_batching", "instance_group", "max_batch_size", "optimization", "parameters", "response_cache", "sequence_batching")
 """Keys that a configuration need not name."""
+_KEYS = {
+    "instance_group": ("count", "kind", "gpus", "host_policy", "name", "passive", "profile", "rate_limiter", "secondary_devices"),
+    "rate_limiter": ("priority", "resources"),
+    "dynamic_batching": (
+        "default_priority_level", "default_queue_policy", "max_queue_delay_microseconds", "preferred_batch_size", "preserve_ordering",
+        "priority_levels", "priority_queue_policy",
+    ),
+    "default_queue_policy": ("allow_timeout_override", "default_timeout_microseconds", "max_queue_size", "timeout_action"),
+    "sequence_batching": (
+        "control_input", "direct", "generative_sequence", "iterative_sequence", "max_sequence_idle_microseconds", "oldest", "state",
+    ),
+    "direct": ("max_queue_delay_microseconds", "minimum_slot_utilization"),
+    "oldest": ("max_candidate_sequences", "max_queue_delay_microseconds", "preferred_batch_size", "preserve_ordering"),
+    "optimization": (
+        "cuda", "eager_batching", "execution_accelerators", "gather_kernel_buffer_threshold", "graph", "input_pinned_memory",
+        "output_pinned_memory", "priority",
+    ),
+    "cuda": ("busy_wait_events", "graph_spec", "graphs", "output_copy_stream"),
+    "graph": ("level",),
+    "input_pinned_memory": ("enable",),
+    "output_pinned_memory": ("enable",),
+    "response_cache": ("enable",),
+    "model_transaction_policy": ("decoupled",),
+}  # fmt: skip
+"""The keys of Triton's messages, by the field that has the message."""
+_WHOLE = re.compile(r"-?(0|[1-9]\d*)")
 _OTHER_SCHEDULERS = ("sequence_batching", "ensemble_scheduling")
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 _PLACE = re.compile(r"\{([A-Za-z_]\w*)\}")
@@ -87,15 +113,14 @@ def candidates_of_config(text: str, space: Space) -> tuple[Candidate, ...]:
     """
     config = json.loads(text)
     for key in space:
-        if (name := key.partition(".")[0]) not in (known := {*config, *_OPTIONAL}):
-            raise UsageError(f"--space {key}: a model's configuration has no {name}{suggestion(name, known)}")
+        _check_key(config, key)
     combinations = _combinations(space)
     found: dict[str, Candidate] = {}
     for values in ({}, *combinations):
         changed = _changed(config, values)
         shown = {key: value for key in space if (value := present_value(changed, key))}
         applied = json.dumps(changed) if values else text
-        found.setdefault(json.dumps(changed, sort_keys=True), Candidate(len(found), shown, applied))
+        found.setdefault(json.dumps(_canonical(changed), sort_keys=True), Candidate(len(found), shown, applied))
     return _checked(tuple(found.values()), space)
 
 
@@ -129,7 +154,30 @@ def present_value(config: Config, key: str) -> str:
 
 def is_same_config(text: str, other: str) -> bool:
     """Whether two configurations are the same in all but the order of keys: Triton writes `parameters` in another order after each load."""
-    return text == other or bool(json.loads(text) == json.loads(other))
+    return text == other or bool(_canonical(json.loads(text)) == _canonical(json.loads(other)))
+
+
+def _canonical(value: Any) -> Any:
+    """A configuration with whole numbers as such, which JSON may have as text."""
+    if isinstance(value, dict):
+        return {key: _canonical(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_canonical(one) for one in value]
+    return int(value) if isinstance(value, str) and len(value) < 20 and _WHOLE.fullmatch(value) else value
+
+
+def _check_key(config: Config, key: str) -> None:
+    """Refuses a key that neither the present configuration nor Triton has."""
+    names, found, known = key.split("."), [config], {*config, *_OPTIONAL}
+    for depth, name in enumerate(names):
+        if known and name not in known:
+            place = f"{'.'.join(names[:depth])} of a model's configuration" if depth else "a model's configuration"
+            raise UsageError(f"--space {key}: {place} has no {name}{suggestion(name, known)}")
+        if name in ("parameters", "execution_accelerators", "priority_queue_policy"):  # these have names of one's own
+            return
+        inner = [part.get(name) for part in found]
+        found = [one for part in inner for one in (part if isinstance(part, list) else [part]) if isinstance(one, dict)]
+        known = {*_KEYS.get(name, ()), *(below for one in found for below in one)}
 
 
 def _combinations(space: Space) -> list[dict[str, str]]:

@@ -11,13 +11,14 @@ import shutil
 from collections.abc import Sequence
 
 from perfkit.clock import Clock, MonotonicClock
-from perfkit.errors import TargetError
+from perfkit.errors import ModelMismatchError, TargetError
 from perfkit.gate.arm import GateContext, RunningTarget, RunSpec, measure_loads
 from perfkit.gate.pairs import GateObserver, Stage
 from perfkit.gate.tune.configured_server import ConfiguredServer, RefusedCandidateError
 from perfkit.gate.tune.folder import Phase, TuneFolder, Window
 from perfkit.gate.tune.outcome import TuneOutcome, tune_outcome
 from perfkit.gate.tune.progress import TuneState
+from perfkit.gate.tune.race import is_confirmed
 from perfkit.gate.tune.space import Candidate
 from perfkit.measurement.control import Interruption
 from perfkit.measurement.lifecycle import RunProcesses
@@ -36,8 +37,9 @@ _LONGEST_FIRST_S, _FIRST_SHARE = 1.0, 1 / 120
 """The first windows: their longest, and their part of the time."""
 _CONFIRMATION_SHARE = 0.2
 """The part of the time that is kept for the confirmation."""
-_NARROW = 0.03
-_FEWEST_PAIRS, _GOOD_PAIRS = 5, 8
+_GOOD_PAIRS = 8
+_USUAL_STEPS, _APPLIED_WITHIN_S = 8, 1.0
+"""What the first visits are expected to take: the steps of a scan, and the time in which a configuration is applied."""
 _TOLD = ("shared_cpus", "busy_machine", "overloaded", "failed_requests")
 """The warnings that the outcome names where many windows have them."""
 
@@ -103,7 +105,7 @@ class _Tune:
         """What the windows say."""
         slo = self._request.loaded.scenario.slo
         limits = {} if slo is None else slo.model_dump(mode="json", by_alias=True, exclude_none=True)
-        windows = [one for one in self._folder.windows if not one.refusal]
+        windows = [one for one in self._folder.windows if not one.refusal and not one.has_failed]
         counts = {code: sum(code in one.warnings for one in windows) for code in _TOLD}
         notes = [
             f"{count:,} of {len(windows):,} windows have the warning {code}." for code, count in counts.items() if count > len(windows) / 4
@@ -121,8 +123,7 @@ class _Tune:
         state, ends_s = self._state, self._limit_s * (1 - _CONFIRMATION_SHARE)
         number = state.closed_round + 1
         while state.left():
-            decided = number > 2 and state.is_decided(self._folder.progress.inputs.indifference) is not None
-            if decided or (number > 2 and len(state.left()) == 1):
+            if number > 2 and self._is_raced():
                 return
             done = {one.candidate for one in self._folder.windows if one.phase == "race" and one.round == number}
             window_s = self._window_s(len(state.left()))
@@ -137,6 +138,12 @@ class _Tune:
             state.close_round(number)
             number += 1
 
+    def _is_raced(self) -> bool:
+        """Whether further rounds would tell nothing; the confirmation has further windows of the best one, unless it is the present one."""
+        decided = self._state.is_decided(self._folder.progress.inputs.indifference)
+        best = self._state.left()[0] if decided is None and len(self._state.left()) == 1 else decided
+        return best is not None and (self._state.shows_slo(best) or (best != 0 and self._state.entries[0].step is not None))
+
     async def _confirm(self) -> bool:
         """Measures the leader and the present configuration in pairs, with fresh windows; false if one misses the SLO or cannot be applied."""
         state, indifference = self._state, self._folder.progress.inputs.indifference
@@ -149,9 +156,10 @@ class _Tune:
         number = max(begun, default=0) + 1
         self._context.observer.message(f"confirmation: {self._request.candidates[best].title} and the present configuration in pairs")
         while True:
-            ratio = state.ratio(best)
-            if ratio is not None and (ratio.half_width <= _NARROW or ratio.high <= 1 + indifference):
-                return True
+            if is_confirmed(state.ratio(best), state.bound(best), indifference):
+                _, _, answer = state.choice(indifference)
+                if answer is None or state.shows_slo(best if answer == "better" else 0):
+                    return True
             left_s = self._limit_s - self._elapsed_s()
             missing = max(_GOOD_PAIRS - len(state.pairs(best)), 1)
             first_s = self._first_s
@@ -162,7 +170,8 @@ class _Tune:
             random.Random(f"pair {self._seed} {number}").shuffle(pair)
             for candidate in pair:
                 await self._visit(candidate, "confirmation", number, window_s)
-                if (state.entries[best].step, state.entries[0].step) != steps or state.entries[best].state == "refused":
+                raced = {state.entries[one].state for one in pair}
+                if (state.entries[best].step, state.entries[0].step) != steps or not raced <= {"racing", "worse"}:
                     return self._elapsed_s() > self._limit_s * (1 - _CONFIRMATION_SHARE)
             number += 1
 
@@ -190,37 +199,55 @@ class _Tune:
         return min(_LONGEST_FIRST_S, self._limit_s * _FIRST_SHARE)
 
     def _expected_s(self, window_s: float, *, scans: bool = False) -> float:
-        """How long a visit will take, by those before."""
+        """How long a visit will take, by those before; the first ones by the scenario."""
 
         def mean(values: list[float], default: float) -> float:
             return sum(values) / len(values) if values else default
 
-        return window_s + mean(self._visits_s, 1.0) + (mean(self._scans_s, 0.0) if scans else 0.0)
+        steps = min(len(self._ladder), _USUAL_STEPS)
+        scan_s = steps * (self._scan_ns + min(_STEP_WARMUP_NS, self._warmup_ns)) / NS_PER_S
+        visit_s = self._warmup_ns / NS_PER_S + _APPLIED_WITHIN_S
+        return window_s + mean(self._visits_s, visit_s) + (mean(self._scans_s, scan_s) if scans else 0.0)
 
     async def _visit(self, candidate: int, phase: Phase, number: int, window_s: float) -> None:
         """Applies a configuration, scans it if that was not done yet, and measures one window."""
         one, state = self._request.candidates[candidate], self._state
         stage = Stage("candidate", f"{phase} {number}", f"{phase}-{number}-{candidate}")
-        began_s, measured_s = self._elapsed_s(), 0.0
+        began_s, measured_s, is_applied = self._elapsed_s(), 0.0, False
         try:
             async with self._server.applied(one, self._context, stage) as target:
-                warmup_ns, scan_ns = self._warmup_ns, min(_SCAN_WINDOW_NS, round(self._first_s * NS_PER_S))
+                is_applied = True
+                warmup_ns = self._warmup_ns
                 while (step := state.scan_step(candidate, self._first_step)) is not None:
-                    if (scan_s := self._elapsed_s()) > self._limit_s:
+                    scan_s = self._elapsed_s()
+                    if not self._fits(warmup_ns + self._scan_ns):
                         return
-                    await self._measure(candidate, "scan", number, self._ladder[step], scan_ns, warmup_ns, target)
+                    await self._measure(candidate, "scan", number, self._ladder[step], self._scan_ns, warmup_ns, target)
                     warmup_ns, measured_s = min(_STEP_WARMUP_NS, warmup_ns), measured_s + self._elapsed_s() - scan_s
                 if measured_s:
                     self._scans_s.append(measured_s)
                 step = state.entries[candidate].step
-                if step is not None:
-                    length_ns = round(window_s * NS_PER_S)
+                length_ns = round(window_s * NS_PER_S)
+                if step is not None and self._fits(warmup_ns + length_ns):
                     await self._measure(candidate, phase, number, self._ladder[step], length_ns, warmup_ns, target)
                     self._visits_s.append(self._elapsed_s() - began_s - measured_s - window_s)
         except RefusedCandidateError as error:
             if candidate == 0:
                 raise TargetError(f"the present configuration: {error}") from error
             self._add(Window(candidate=candidate, phase=phase, round=number, refusal=str(error)))
+        except (ModelMismatchError, TargetError) as error:
+            entry = state.entries[candidate]
+            if not is_applied or (candidate == 0 and not entry.scans):  # the server is gone, or the request is wrong for it
+                raise
+            self._add(Window(candidate=candidate, phase=phase, round=number, has_failed=True, reason=str(error)))
+
+    def _fits(self, duration_ns: int) -> bool:
+        """Whether a window with its warm-up ends before the time is over."""
+        return self._elapsed_s() + duration_ns / NS_PER_S <= self._limit_s
+
+    @property
+    def _scan_ns(self) -> int:
+        return min(_SCAN_WINDOW_NS, round(self._first_s * NS_PER_S))
 
     @property
     def _ladder(self) -> Sequence[int]:
@@ -247,8 +274,8 @@ class _Tune:
         shutil.rmtree(folder, ignore_errors=True)
 
     def _add(self, window: Window) -> None:
-        before_s, self._last_s = self._last_s, self._elapsed_s()
-        window = window.model_copy(update={"elapsed_s": self._last_s, "took_s": self._last_s - before_s})
+        self._last_s = self._elapsed_s()
+        window = window.model_copy(update={"elapsed_s": self._last_s})
         self._folder.add(window)
         self._state.add(window)
         title = self._request.candidates[window.candidate].title
@@ -259,6 +286,8 @@ def describe_window(window: Window, title: str) -> str:
     """A window on one line."""
     if window.refusal:
         return f"{title}: refused: {window.refusal}"
+    if window.has_failed:
+        return f"{title}: failed: {window.reason}"
     p99 = "" if window.p99_ns is None else f", p99 {format_duration_ns(window.p99_ns)}"
     not_valid = "" if window.is_valid else ", NOT VALID"
     return f"{'scan, ' * (window.phase == 'scan')}{title}: {window.concurrency} in flight, {format_rate_per_s(window.throughput_per_s)}{p99}{not_valid}"

@@ -3,13 +3,14 @@
 import pytest
 
 from perfkit.gate.tune.outcome import config_diff, percent_text
+from perfkit.gate.tune.race import Ratio, answer_of
 from tests.gate.tune.tune_outcomes import make_outcome
 
 
 def test_a_better_configuration_is_named_with_its_ratio_and_what_the_others_may_be():
     outcome = make_outcome([100, 160, 130])
     assert outcome.kind == "better"
-    assert outcome.sentence.startswith("instance_group.count 1 → 2: 1.60 times the throughput under p99 < 50ms [1.60, 1.6")
+    assert outcome.sentence.startswith("instance_group.count 1 → 2: 1.60 times the throughput under p99 < 50ms [1.59, 1.6")
     assert outcome.sentence.endswith("; all others are shown worse.")
     assert [row.state for row in outcome.rows] == ["worse", "racing", "worse"]
     assert "best.config.pbtxt" in outcome.next_step
@@ -32,7 +33,7 @@ def test_nothing_better_than_the_present_configuration():
     outcome = make_outcome([100, 100.2, 60], rounds=20)
     assert outcome.kind == "kept"
     assert outcome.best == 0
-    assert outcome.sentence.startswith("No better configuration was found than the present one: none is better by more than ")
+    assert outcome.sentence.startswith("No better configuration was found than the present one; no other is better than it by more than ")
 
 
 def test_a_tie_beside_the_best_is_bounded():
@@ -40,7 +41,7 @@ def test_a_tie_beside_the_best_is_bounded():
     assert outcome.kind == "better"
     assert outcome.others_better_by is not None
     assert 0 < outcome.others_better_by <= 0.03
-    assert "no other is better by more than" in outcome.sentence
+    assert "no other is better than it by more than" in outcome.sentence
 
 
 def test_noise_leaves_it_undecided_and_names_what_is():
@@ -64,7 +65,37 @@ def test_a_refused_configuration_has_no_place_in_the_answer():
     outcome = make_outcome([100, 160, 300], refused=[2])
     assert outcome.kind == "better"
     assert outcome.best == 1
+    assert outcome.sentence.endswith("; 1 is shown worse; 1 could not be compared (1 refused).")
     assert (outcome.rows[2].state, outcome.rows[2].reason, outcome.rows[2].throughput_per_s) == ("refused", "out of memory", None)
+
+
+@pytest.mark.parametrize("refused", [1, 2])
+def test_nothing_is_said_to_be_worse_that_was_not_compared(refused):
+    outcome = make_outcome([100, 90, 80][: refused + 1], refused=range(1, refused + 1))
+    assert (outcome.kind, outcome.best) == ("kept", 0)
+    assert outcome.sentence == (
+        f"No better configuration was found than the present one; {refused} could not be compared ({refused} refused)."
+    )
+
+
+def test_a_better_one_that_may_miss_the_slo_is_undecided():
+    outcome = make_outcome([100, 160], doubtful=[1])
+    assert outcome.rows[1].slo == "inconclusive"
+    assert outcome.kind == "undecided"
+    assert any("instance_group.count 2 meets the SLO is not shown: The SLO is inconclusive" in note for note in outcome.notes)
+    assert make_outcome([100, 160], doubtful=[0]).kind == "better", "the present one is not the one to use"
+
+
+def test_a_present_one_that_may_miss_the_slo_is_not_kept():
+    assert make_outcome([100, 60], doubtful=[0]).kind == "undecided"
+    assert make_outcome([100, 101], doubtful=[0]).kind == "undecided"
+    assert make_outcome([100, 101], doubtful=[1]).kind == "kept"
+
+
+@pytest.mark.parametrize(("high", "bound", "answer"), [(1.02, 1.005, "kept"), (1.02, 1.02, None), (1.02, None, None), (1.03, 1.0, "kept")])
+def test_the_present_one_is_kept_where_neither_the_leader_nor_another_is_better_by_more(high, bound, answer):
+    assert answer_of(Ratio(1.0, 0.99, high, 5), bound, 0.03) == answer
+    assert answer_of(Ratio(1.05, 1.01, high + 0.1, 5), bound, 0.03) == "better"
 
 
 def test_one_that_was_not_measured_leaves_it_undecided():

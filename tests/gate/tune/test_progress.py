@@ -50,6 +50,8 @@ def test_a_configuration_is_measured_where_its_scan_was_best():
 
 def test_a_configuration_that_never_meets_the_slo_is_out_with_the_reason():
     state = state_of([window(0, "scan", 1, 1, 100, ms=80)])
+    assert state.scan_step(0) == 0, "one window may be a disturbance"
+    state.add(window(0, "scan", 1, 1, 100, ms=80))
     assert state.entries[0].state == "unmet"
     assert "p95" in state.entries[0].reason
 
@@ -115,6 +117,36 @@ def test_a_disturbance_of_some_windows_ends_no_configuration():
     assert state.entries[0].state == "invalid"
 
 
+def test_a_scan_window_that_is_not_valid_is_repeated_and_says_nothing_of_the_slo():
+    slow = window(0, "scan", 1, 1, 100, ms=80, is_valid=False, reason="The load generator was the bottleneck.")
+    state = state_of([slow, slow])
+    assert state.scan_step(0) == 0
+    state.add(window(0, "scan", 1, 1, 100))
+    assert (state.entries[0].state, state.scan_step(0)) == ("waiting", 1)
+    state = state_of([slow] * 3)
+    assert (state.entries[0].state, state.entries[0].reason) == ("invalid", "The load generator was the bottleneck.")
+
+
+def test_a_configuration_that_fails_while_it_is_measured_is_out_after_three_times():
+    lost = Window(candidate=1, phase="race", round=1, has_failed=True, reason="connection refused")
+    state = state_of([*scans(0, (100, 200, 300)), lost, lost])
+    assert (state.entries[1].state, state.scan_step(1)) == ("waiting", 0)
+    state.add(lost)
+    assert (state.entries[1].state, state.entries[1].reason) == ("failed", "connection refused")
+
+
+@pytest.mark.parametrize("last", [{"refusal": "out of memory"}, {"has_failed": True, "reason": "connection refused"}])
+def test_those_that_were_dropped_because_of_one_that_leaves_are_in_again(last):
+    state = state_of([*scans(0, (100, 200, 300)), *scans(1, (100, 200, 400)), *raced((300, 400), 6)])
+    state.close_round()
+    assert state.entries[0].state == "worse"
+    for _ in range(1 if "refusal" in last else 19):
+        state.add(Window.model_validate({"candidate": 1, "phase": "confirmation", "round": 1, **last}))
+    assert state.entries[1].state in ("refused", "failed")
+    assert state.entries[0].state == "racing"
+    assert state.leader == 0
+
+
 def test_the_ratio_comes_from_the_pairs_of_the_confirmation_alone():
     state = state_of([*scans(0, (100, 200, 300)), *scans(1, (100, 200, 400)), *raced((300, 400), 3)])
     for number in range(1, 6):
@@ -134,6 +166,6 @@ def test_percentiles_are_those_of_all_windows_at_the_step():
 
 
 def test_without_a_slo_mostly_failed_requests_still_are_no_throughput():
-    state = state_of([window(0, "scan", 1, 1, 100, failed=600, reason="most requests failed: busy")], slo=None)
+    state = state_of([window(0, "scan", 1, 1, 100, failed=600, reason="most requests failed: busy")] * 2, slo=None)
     assert state.entries[0].state == "unmet"
     assert state.entries[0].reason == "most requests failed: busy"

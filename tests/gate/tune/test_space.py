@@ -133,3 +133,30 @@ def test_the_present_value_of_a_key_that_is_not_there_is_empty():
 def test_the_order_of_keys_makes_no_other_configuration():
     assert is_same_config('{"a": 1, "b": 2}', '{"b": 2, "a": 1}')
     assert not is_same_config('{"a": [1, 2]}', '{"a": [2, 1]}')
+
+
+@pytest.mark.parametrize(
+    ("key", "sentence"),
+    [
+        ("instance_group.cuont", "instance_group of a model's configuration has no cuont; did you mean count"),
+        ("dynamic_batching.max_queue_delay", "dynamic_batching of a model's configuration has no max_queue_delay"),
+        ("optimization.input_pinned_memory.enabled", "optimization.input_pinned_memory of a model's configuration has no enabled"),
+    ],
+)
+def test_a_part_of_a_key_that_triton_does_not_have_is_refused(key, sentence):
+    with pytest.raises(UsageError) as caught:
+        candidates_of_config(json.dumps(CONFIG), {key: ("1", "2")})
+    assert sentence in str(caught.value)
+
+
+def test_a_key_that_the_present_configuration_has_is_taken():
+    config = {**CONFIG, "instance_group": [{"count": 2, "novel": 1}]}
+    assert len(candidates_of_config(json.dumps(config), {"instance_group.novel": ("1", "2")})) == 2
+
+
+def test_a_number_as_text_is_the_same_value():
+    config = {**CONFIG, "dynamic_batching": {"max_queue_delay_microseconds": "100"}}
+    candidates = candidates_of_config(json.dumps(config), {"dynamic_batching.max_queue_delay_microseconds": ("100", "500")})
+    assert [one.title for one in candidates] == [f"dynamic_batching.max_queue_delay_microseconds {delay}" for delay in (100, 500)]
+    assert is_same_config('{"a": ["100"]}', '{"a": [100]}')
+    assert not is_same_config('{"a": "0100"}', '{"a": 100}')
