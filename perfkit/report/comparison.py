@@ -242,8 +242,8 @@ def _may_be_chance(compared: ResultComparison) -> str:
     if count < 2 or not any(change is not None and _is_shown(row, change) for row in compared.rows for change in row.changes):
         return ""
     return (
-        f"Of figures that did not change, about one in twenty shows a change by its own 95 % interval, and there are {count} figures. The headline's "
-        f"interval allows for that: {format_confidence(_confidence(compared))}."
+        f"About one in twenty unchanged figures shows a change by its own 95 % interval; the headline counts one of these {count} only if its "
+        f"{format_confidence(_confidence(compared))} interval shows it."
     )
 
 

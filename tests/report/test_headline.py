@@ -227,10 +227,7 @@ def test_the_largest_of_many_changes_has_an_interval_that_allows_for_their_numbe
     assert comparison_headline(compared(lone)).figure == "+5.0 %"
     many = compared(lone, *[dataclasses.replace(SAME, metric=f"p{number}") for number in range(23)])
     assert (comparison_headline(many).word, comparison_headline(many).figure) == ("no change beyond chance", "")
-    assert (
-        "Of figures that did not change, about one in twenty shows a change by its own 95 % interval, and there are 24 figures."
-        in comparison_html(many)
-    )
+    assert "the headline counts one of these 24 only if its 99.79 % interval shows it." in comparison_html(many)
     assert "one in twenty" not in comparison_html(compared(SAME, SAME))
 
 
