@@ -221,10 +221,7 @@ class ScenarioRun:
         """Adds where the load comes from, and what differs from the beginning of a run that is continued; called on all CPUs, once the target is probed."""
         self._describe_generator()
         targets = {(str(one.address), one.scenario.target.model): one.address for one in self.workloads.values()}
-        for changed in changed_model_warnings((address, model) for (_, model), address in targets.items()):
-            self.warnings = [*self.warnings, changed]
-            if self is self.interleaved[0]:  # once; the cases of a sweep have it in their results
-                self.observer.note_added(changed.message)
+        self.warnings = [*self.warnings, *changed_model_warnings((address, model) for (_, model), address in targets.items())]
         if self._continuation is not None:
             warning, self._is_compared = self._continuation.compare(self.so_far), True
             self.warnings = [*self.warnings, warning] if warning is not None else self.warnings

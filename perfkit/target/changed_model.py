@@ -11,7 +11,7 @@ import json
 import os
 import pathlib
 import shlex
-import time
+import threading
 from collections.abc import Iterable
 from typing import Self
 
@@ -104,7 +104,7 @@ def _locked(file: pathlib.Path) -> int | None:
             os.close(descriptor)  # another process has removed the file
         except OSError:
             os.close(descriptor)
-            time.sleep(_RETRIES_AFTER_S)  # it may be read by `find_changed` just now
+            threading.Event().wait(_RETRIES_AFTER_S)  # it may be read by `find_changed` just now
     return None
 
 

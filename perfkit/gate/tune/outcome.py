@@ -239,7 +239,9 @@ def _undecided(state: TuneState, rows: Sequence[Row], answer: Answer | None, ind
     alike = [row for row in rows if row.state == "racing" and row.number != best]
     if best is not None and not waiting and alike and (bound is None or bound > 1 + indifference):
         found.append(f"Not told apart from the best one: {_named(alike)}.")
-    if best not in (None, 0) and ratio is None and rows[0].state != "unmet":
+    if rows[0].state == "failed":
+        found.append(f"The present configuration could not be measured to the end: {rows[0].reason}")
+    if best not in (None, 0) and ratio is None and rows[0].state in ("racing", "worse"):
         found.append(f"The time was over before the best configuration was compared with the present one in {LOOKS[0]} pairs.")
     elif ratio is not None and ratio.low <= 1:
         most = "" if bound is None else f", and another one may be better than the present one by {percent_text(ratio.high * bound - 1)}"
