@@ -125,8 +125,8 @@ class SignalHandler:
 
     def _exit(self) -> None:
         kill_all()
-        code = None if self.before_exit is None else self.before_exit()
-        os._exit(code or self.exit_code or ExitCode.INTERRUPTED)
+        codes = (None if self.before_exit is None else self.before_exit(), self.exit_code, ExitCode.INTERRUPTED)
+        os._exit(next(code for code in codes if code is not None))
 
     def _take_signals(self, reading: int, loop: asyncio.AbstractEventLoop) -> None:
         """Runs in the thread; each byte is the number of a signal."""

@@ -76,7 +76,7 @@ def test_a_mark_can_be_set_as_soon_as_nobody_reads_it(tmp_path, monkeypatch):
     reading = os.open(mark.file, os.O_RDONLY)
     fcntl.flock(reading, fcntl.LOCK_SH)
     assert find_changed(ADDRESS, "m") == tmp_path, "two may read"
-    monkeypatch.setattr("perfkit.target.changed_model.time.sleep", lambda _: fcntl.flock(reading, fcntl.LOCK_UN))
+    monkeypatch.setattr("perfkit.target.changed_model.threading.Event.wait", lambda *_: fcntl.flock(reading, fcntl.LOCK_UN))
     mark.set().clear()
     os.close(reading)
 
