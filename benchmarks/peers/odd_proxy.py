@@ -5,9 +5,10 @@ import dataclasses
 import gzip
 import http.client
 import http.server
-import threading
 import time
 from collections.abc import Iterator
+
+from tests.json_server import serving
 
 _HOP = {"connection", "content-length", "transfer-encoding", "host", "keep-alive"}
 
@@ -82,17 +83,5 @@ def odd_proxy(port: int, oddness: Oddness) -> Iterator[int]:
                 content = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (*parts, b""))
             self.wfile.write(content)
 
-    class Server(http.server.ThreadingHTTPServer):
-        def handle_error(self, *_: object) -> None:
-            """A client may leave before its answer is written."""
-
-    server = Server(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(Handler) as own_port:
+        yield own_port

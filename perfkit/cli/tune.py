@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from perfkit.cli.exit_code import ExitCode
-from perfkit.cli.options import add_ready_timeout, add_resume, check_resume, command_that_continues, positive_duration_ns
+from perfkit.cli.options import add_ready_timeout, add_resume, check_resume, command_that_continues, default_place, positive_duration_ns
 from perfkit.cli.output import reader_may_leave, write_output
 from perfkit.cli.url_scenario import add_scenario_or_url_options, scenario_source
 from perfkit.errors import UsageError
@@ -20,11 +20,9 @@ if TYPE_CHECKING:
     from perfkit.gate.tune.configured_server import ConfiguredServer
     from perfkit.gate.tune.folder import TuneFolder
     from perfkit.gate.tune.outcome import TuneOutcome
-    from perfkit.gate.tune.space import Candidate
+    from perfkit.gate.tune.request import TunePlan
     from perfkit.gate.tune.tuning import TuneRequest
     from perfkit.scenario.file import LoadedScenario
-
-_SCAN_OF_A_CANDIDATE_S, _VISIT_S = 9.0, 2.5
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "put back the configuration that the tune in this folder found, after perfkit was killed; with a target where it needs credentials"
     )
     parser.add_argument("--restore", type=pathlib.Path, metavar="DIR", help=restore)
-    parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="the tune's folder; default: reports/<name>-tune-<UTC time>")
+    parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help=f"the tune's folder; {default_place('<name>-tune')}")
     add_resume(parser, "windows that an interrupted or killed tune")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="output on stdout: a table, or tune.json")
     parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write a Markdown report")
@@ -80,9 +78,8 @@ def _tune(loaded: "LoadedScenario", options: argparse.Namespace) -> ExitCode:
     from perfkit.gate.tune.folder import TuneFolder
     from perfkit.gate.tune.request import plan_tune
     from perfkit.report.tune import render_tune_html
-    from perfkit.result.output_folder import locked
+    from perfkit.result.output_folder import default_folder, locked
 
-    now = utc_now()
     plan = plan_tune(
         loaded,
         options.space,
@@ -91,11 +88,11 @@ def _tune(loaded: "LoadedScenario", options: argparse.Namespace) -> ExitCode:
         resumed=options.out if options.resume and not options.dry_run else None,
     )
     if options.dry_run:
-        _print_space(plan.candidates, plan.ladder, options.time / 1e9)
+        _print_space(plan, options.time)
         return ExitCode.DONE
-    out = options.out or pathlib.Path("reports") / f"{loaded.scenario.name}-tune-{now:%Y%m%dT%H%M%SZ}"
+    out = options.out or default_folder(f"{loaded.scenario.name}-tune")
     with locked(out):
-        progress = plan.progress(random.SystemRandom().randrange(2**31), now.isoformat(timespec="milliseconds"))
+        progress = plan.progress(random.SystemRandom().randrange(2**31), utc_now().isoformat(timespec="milliseconds"))
         folder = TuneFolder(out, progress, plan.present, resumes=options.resume)
         request, server = plan.request(folder, options.time, options.ready_timeout)
         outcome, code = _measure(request, server, folder, options)
@@ -152,12 +149,16 @@ def _report(outcome: "TuneOutcome", folder: pathlib.Path, written: Sequence[str]
     return code
 
 
-def _print_space(candidates: "Sequence[Candidate]", ladder: Sequence[int], limit_s: float) -> None:
-    from perfkit.units import format_minutes
+def _print_space(plan: "TunePlan", time_ns: int) -> None:
+    from perfkit.gate.tune.tuning import first_window_s, usual_times_s
+    from perfkit.units import NS_PER_S, format_minutes
 
+    candidates, ladder, limit_s = plan.candidates, plan.ladder, time_ns / NS_PER_S
+    window_s = first_window_s(limit_s)
+    scan_s, visit_s = usual_times_s(plan.loaded.scenario, len(ladder), window_s)
     for candidate in candidates:
         print(f"{candidate.number:>3}  {candidate.title}{'  (present)' if not candidate.number else ''}")
-    first_s, round_s = len(candidates) * (_SCAN_OF_A_CANDIDATE_S + _VISIT_S), len(candidates) * _VISIT_S
+    first_s, round_s = (len(candidates) * one for one in (scan_s + visit_s + window_s, visit_s + window_s))
     print(f"{len(candidates)} configurations, each at up to {len(ladder)} concurrencies from {ladder[0]} to {ladder[-1]}")
     print(
         f"about {format_minutes(first_s)} for the first round, {format_minutes(round_s)} for the second; at most {format_minutes(limit_s)} in all"

@@ -12,8 +12,8 @@ from perfkit.load.point import LoadPoint
 from perfkit.machine.cpus import usable_cpus
 from perfkit.measurement.cold_start import StartTrial
 from perfkit.measurement.connections import file_shortage
-from perfkit.measurement.observation import PointTelemetry
 from perfkit.measurement.point_log import PointLog
+from perfkit.measurement.point_telemetry import PointTelemetry
 from perfkit.measurement.target_probe import ProbedWorkload
 from perfkit.measurement.worker_specs import count_workers, make_worker_spec
 from perfkit.override import override

@@ -9,7 +9,7 @@ from perfkit.load.loop import StopCause
 from perfkit.load.point import LoadPoint
 from perfkit.measurement.connections import max_connections, requests_per_connection
 from perfkit.measurement.load_points import describe_load, describe_point
-from perfkit.measurement.observation import PointObservation
+from perfkit.measurement.point_telemetry import PointObservation
 from perfkit.points.behaviour import warm_up_ns
 from perfkit.points.measured import MachineMeasurement, PointMeasurement
 from perfkit.recorder.window import Window, cut

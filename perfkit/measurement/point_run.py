@@ -14,9 +14,10 @@ from perfkit.measurement.cold_start import StartTrial
 from perfkit.measurement.continuation import WHOLE_POINT, WholePoint
 from perfkit.measurement.load_generator import LoadGenerator
 from perfkit.measurement.load_points import describe_point
-from perfkit.measurement.observation import Observation, PointTelemetry
+from perfkit.measurement.observation import Observation
 from perfkit.measurement.point_log import PointHead, PointLog, log_lines
 from perfkit.measurement.point_measurement import ProbedFacts, cut_window, is_open, measurements_of, point_lines, title_of
+from perfkit.measurement.point_telemetry import PointTelemetry
 from perfkit.measurement.run_target import RunTarget
 from perfkit.measurement.scenario_run import ScenarioRun
 from perfkit.measurement.secret_renewal import SecretRenewal

@@ -12,9 +12,9 @@ from perfkit.errors import ResultError
 from perfkit.load.point import LoadPoint
 from perfkit.measurement.continuation import Continuation
 from perfkit.measurement.load_points import LoadPointSource, load_point_source
-from perfkit.measurement.observation import PointObservation
 from perfkit.measurement.point_log import PointHead, log_lines, read_point_log, recorded_so_far
 from perfkit.measurement.point_measurement import cut_window, is_open, measurements_of, point_lines, title_of
+from perfkit.measurement.point_telemetry import PointObservation
 from perfkit.measurement.run_result import RunResult
 from perfkit.points.measured import PointMeasurement, Resources
 from perfkit.recorder.window import Window

@@ -125,8 +125,7 @@ def tune_page(outcome: TuneOutcome) -> Page:
 def _next_step(outcome: TuneOutcome) -> list[Block]:
     if not outcome.next_step:
         return []
-    text = f"Next: {outcome.next_step[0].lower()}{outcome.next_step[1:]} Then compare both in pairs (`perfkit gate`) before it serves."
-    return next_blocks((text, outcome.command))
+    return next_blocks((f"Next: {outcome.next_step[0].lower()}{outcome.next_step[1:]}", outcome.command))
 
 
 def _headline(outcome: TuneOutcome) -> Headline:
@@ -139,13 +138,7 @@ def _headline(outcome: TuneOutcome) -> Headline:
     facts = [Fact("configurations", str(len(outcome.rows))), Fact("time", format_minutes(outcome.duration_s))]
     if outcome.others_better_by is not None and outcome.kind != "undecided":
         better = outcome.others_better_by
-        facts.insert(
-            0,
-            Fact(
-                "no other is better" + f" by more than {percent_text(better)}" * (better > 0),
-                "0" if better <= 0 else f"≤ {percent_text(better)}",
-            ),
-        )
+        facts.insert(0, Fact("how much better another one may be", f"≤ {percent_text(better)}" if better > 0 else "none is"))
     return Headline(figure, caption, interval, _WORDS[outcome.kind], _TRUST[outcome.kind], tuple(facts), outcome.confidence)
 
 

@@ -204,11 +204,12 @@ def explain_search(search: Search) -> str:
         purpose = "a probe confirmed the lower end"
     elif search.confirmation == "missed":
         purpose = "the lower end was confirmed: the last confirming probe missed the SLO, so the capacity may be lower than estimated"
+    drift = "" if search.drift is None else _describe_drift(search.drift)
     text = {
         "precision": fitted + confirmed,
         "cliff": f"{bracket}, at a cliff: the times do not rise gradually, so no curve is fitted.{confirmed}",
         "drifted": (
-            f"{current} But {_describe_drift(search.drift)} during the search, and its interval is made for a target that stays the same: it may "
+            f"{current} But the target became {drift} during the search, and its interval is made for a target that stays the same: it may "
             "not hold the capacity that the target had at the end. Find out what changed, and search again."
         ),
         "non_monotone": (
@@ -231,7 +232,7 @@ def explain_search(search: Search) -> str:
     if search.curve is not None and (contradiction := _contradiction(search)):
         text += f" {contradiction}"
     if search.drift is not None and search.stopped_because != "drifted":
-        text += f" {_describe_drift(search.drift)[0].upper()}{_describe_drift(search.drift)[1:]} during the search."
+        text += f" The target became {drift} during the search."
     if drifted := [rate for rate in search.drifted_at_per_s if search.capacity_per_s is not None and rate <= search.capacity_per_s]:
         listed = ", ".join(format_rate_per_s(rate) for rate in dict.fromkeys(drifted))
         text += f" The times drifted during the probes at {listed}, below the capacity: the target became slower or faster meanwhile."
@@ -243,12 +244,10 @@ def explain_search(search: Search) -> str:
     return text
 
 
-def _describe_drift(drift: SearchDrift | None) -> str:
+def _describe_drift(drift: SearchDrift) -> str:
     """What the target became, with an interval."""
-    if drift is None:
-        return "the target's times changed"
     word, ends = ("slower", (drift.low, drift.high)) if drift.slower > 0 else ("faster", (-drift.high, -drift.low))
-    return f"the target became {abs(drift.slower):.1%} {word} (95 % interval {ends[0]:.1%} to {ends[1]:.1%}, by its median response times)"
+    return f"{abs(drift.slower):.1%} {word} (95 % interval {ends[0]:.1%} to {ends[1]:.1%}, by its median response times)"
 
 
 def _describe_budget(search: Search) -> str:

@@ -12,7 +12,9 @@ from perfkit.stats.percentiles import precision_above
 from perfkit.stats.probability import normal_quantile, student_t_quantile
 
 _NEAR, _FEWEST_PROBES = 0.25, 6
+"""A drift is looked for in so many probes, whose rates differ from the capacity by at most this share."""
 _SHOWN, _INTERVAL = 0.995, 0.975
+"""The levels of the two-sided test with an error of 1 %, and of the 95 % interval."""
 _BESIDE = (0.45, 0.5, 0.55)
 _FEWEST_EFFECTIVE = 20
 

@@ -28,8 +28,8 @@ CONFIG = {"name": "m", "max_batch_size": 0, "instance_group": [{"kind": "KIND_CP
 SOME = "30s"
 """The time of tunes that may confirm until it is over: a noisy machine takes many pairs."""
 OTHERS = "instance_group.count=2,8"
-CODES = {"better": 0, "undecided": 3}
-"""How a tune ends where a configuration is better; on a busy machine its time may be over before that is shown."""
+CODES = {"better": 0, "kept": 0, "undecided": 3}
+"""The exit code of each kind of answer; how many pairs an answer takes is up to the machine, so that its kind is none of these tests'."""
 TENSOR: dict[str, Any] = {"datatype": "FP32", "shape": [1]}
 
 
@@ -122,6 +122,15 @@ def outcome_of(tmp_path):
     return json.loads((tmp_path / "tune" / "tune.json").read_text())
 
 
+def tuned(tmp_path, arguments):
+    """The outcome of a tune that ends by itself, with the exit code of its kind."""
+    with undisturbed():
+        code = main(arguments)
+    outcome = outcome_of(tmp_path)
+    assert code == CODES[outcome["kind"]]
+    return outcome
+
+
 def interrupted(perfkit, triton, tmp_path, text="round 2"):
     """A tune under way, whose server has another configuration by now."""
     running = perfkit.start(*options(triton, tmp_path, time="3m"))
@@ -131,11 +140,8 @@ def interrupted(perfkit, triton, tmp_path, text="round 2"):
 
 def test_the_best_configuration_is_found_and_the_present_one_is_put_back(triton, tmp_path, capsys):
     before = triton.loaded
-    with undisturbed():
-        code = main(options(triton, tmp_path, "--indifference", "50%", time=SOME))
+    outcome = tuned(tmp_path, options(triton, tmp_path, "--indifference", "50%", time=SOME))
     shown = capsys.readouterr()
-    outcome = outcome_of(tmp_path)
-    assert code == CODES[outcome["kind"]], shown.err
     assert triton.loaded == before
     validator_of("tune").validate(outcome)
     assert outcome["rows"][outcome["best"]]["values"] == {"instance_group.count": "8"}
@@ -152,7 +158,7 @@ def test_the_best_configuration_is_found_and_the_present_one_is_put_back(triton,
 def test_a_server_that_does_not_read_its_repository_again_gets_the_stored_configuration(triton, tmp_path):
     triton.reads_repository = False
     before = triton.loaded
-    assert main(options(triton, tmp_path, "--indifference", "50%")) in (0, 3)
+    tuned(tmp_path, options(triton, tmp_path, "--indifference", "50%"))
     assert triton.loaded == before
 
 
@@ -304,10 +310,9 @@ def test_a_killed_tune_goes_on_where_it_was(perfkit, triton, tmp_path):
     running.signal(signal.SIGKILL)
     running.finish()
     measured = (tmp_path / "tune" / "windows.jsonl").read_text().rpartition("\n")[0]
-    assert main(options(triton, tmp_path, "--resume", "--indifference", "3%", time="30s")) in (0, 3)
+    tuned(tmp_path, options(triton, tmp_path, "--resume", "--indifference", "3%", time=SOME))
     assert (tmp_path / "tune" / "windows.jsonl").read_text().startswith(measured)
     assert triton.loaded == before
-    assert outcome_of(tmp_path)["kind"] in ("better", "undecided")
 
 
 def test_a_server_that_is_lost_is_said_with_the_command_that_puts_it_back(perfkit, triton, tmp_path):
@@ -336,11 +341,8 @@ def synthetic(tmp_path):
     ]  # fmt: skip
 
 
-def test_a_command_is_started_with_each_value(tmp_path, capsys):
-    with undisturbed():
-        code = main(synthetic(tmp_path))
-    outcome = outcome_of(tmp_path)
-    assert code == CODES[outcome["kind"]], capsys.readouterr().err
+def test_a_command_is_started_with_each_value(tmp_path):
+    tuned(tmp_path, synthetic(tmp_path))
     assert json.loads((tmp_path / "tune" / "best.json").read_text())["values"] == {"servers": "4"}
 
 

@@ -10,7 +10,7 @@ import perfkit
 from perfkit.errors import MeasurementWarning
 from perfkit.load.loop import Ending
 from perfkit.machine.readings import BusyShares
-from perfkit.measurement.observation import PointTelemetry
+from perfkit.measurement.point_telemetry import PointTelemetry
 from perfkit.protocol.statistics import ModelStatistics, TotalTime
 from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.window import cut

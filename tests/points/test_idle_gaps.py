@@ -7,8 +7,8 @@ import pytest
 from perfkit.clock import ManualClock
 from perfkit.load.load_plan import IdlePlan
 from perfkit.load.point import LoadPoint, PointPart
-from perfkit.measurement.observation import PointObservation
 from perfkit.measurement.point_measurement import ProbedFacts, cut_window, make_point_measurement
+from perfkit.measurement.point_telemetry import PointObservation
 from perfkit.points.measured import NO_RESOURCES
 from perfkit.points.point import LoadSummary
 from perfkit.report.first_requests import idle_group, idle_sentence, idle_table

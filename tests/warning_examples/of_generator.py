@@ -5,8 +5,8 @@ from perfkit.load.load_plan import ClosedPlan
 from perfkit.load.loop import Ending, StopCause
 from perfkit.load.point import LoadPoint, PointPart
 from perfkit.machine.readings import BusyShares
-from perfkit.measurement.observation import PointObservation
 from perfkit.measurement.point_measurement import ProbedFacts, make_point_measurement
+from perfkit.measurement.point_telemetry import PointObservation
 from perfkit.points.judgement import busy_machine_warnings, network_warnings, schedule_warnings
 from perfkit.points.measured import NO_RESOURCES
 from perfkit.points.point import point

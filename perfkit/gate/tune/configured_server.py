@@ -39,7 +39,7 @@ class RefusedCandidateError(PerfkitError):
 
 
 class ConfiguredServer(Protocol):
-    """A server that can have each candidate's configuration; leaving its context puts it back."""
+    """A server to which each candidate's configuration can be applied; leaving its context puts the present one back."""
 
     async def __aenter__(self) -> Self:
         """Prepares the first change."""

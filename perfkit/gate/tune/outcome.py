@@ -220,9 +220,9 @@ def _others(rows: Sequence[Row], best: int, bound: float | None) -> Iterator[str
 
 def _next_step(progress: Progress) -> str:
     if not progress.restores:
-        return "To use it, start the server with this command:"
+        return "Compare both in pairs (perfkit gate) before it serves. To use it, start the server with this command:"
     return (
-        f"To use it, put best.config.pbtxt in place of config.pbtxt in the folder of model '{progress.model}', after a look at best.diff, and load "
+        f"Compare both in pairs (perfkit gate) before it serves. To use it, put best.config.pbtxt in place of config.pbtxt in the folder of model '{progress.model}', after a look at best.diff, and load "
         "the model again."
     )
 
@@ -252,7 +252,5 @@ def _undecided(state: TuneState, rows: Sequence[Row], answer: Answer | None, ind
 
 
 def _named(rows: Sequence[Row]) -> str:
-    titles = [
-        "; ".join(", ".join(f"{key} {value}" for key, value in row.values.items()) or "the present one" for row in rows[:_MOST_NAMED])
-    ]
-    return "".join(titles) + (f"; and {len(rows) - _MOST_NAMED} more" if len(rows) > _MOST_NAMED else "")
+    titles = (", ".join(f"{key} {value}" for key, value in row.values.items()) or "the present one" for row in rows[:_MOST_NAMED])
+    return "; ".join(titles) + (f"; and {len(rows) - _MOST_NAMED} more" if len(rows) > _MOST_NAMED else "")

@@ -26,7 +26,7 @@ NARROW = 0.03
 """A confirmed ratio is known to this share."""
 _FEWEST_OF_ITS_OWN = 5
 _PRIOR = 8
-"""The degrees of freedom that the variance of all windows counts for beside a configuration's own."""
+"""The degrees of freedom of the pooled variance where it is averaged with that of a configuration's own windows."""
 
 Answer = Literal["better", "kept"]
 Windows = Mapping[int, Mapping[int, float]]

@@ -158,7 +158,7 @@ def is_same_config(text: str, other: str) -> bool:
 
 
 def _canonical(value: Any) -> Any:
-    """A configuration with whole numbers as such, which JSON may have as text."""
+    """A configuration in which all whole numbers are numbers; JSON may have those of 64 bits as text."""
     if isinstance(value, dict):
         return {key: _canonical(one) for key, one in value.items()}
     if isinstance(value, list):

@@ -27,6 +27,7 @@ from perfkit.result.interval_log import read_times
 from perfkit.result.model import Result
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import closed_loop
+from perfkit.scenario.model import Scenario
 from perfkit.stats.validity import INVALIDATING
 from perfkit.units import NS_PER_S, format_duration_ns, format_rate_per_s
 
@@ -147,8 +148,7 @@ class _Tune:
     async def _confirm(self) -> bool:
         """Measures the leader and the present configuration in pairs, with fresh windows; false if one misses the SLO or cannot be applied."""
         state, indifference = self._state, self._folder.progress.inputs.indifference
-        best = state.is_decided(indifference)
-        best = state.leader if best is None else best
+        best, _, _ = state.choice(indifference)
         if best is None or best == 0 or state.entries[0].step is None:
             return True
         steps = state.entries[best].step, state.entries[0].step
@@ -195,8 +195,7 @@ class _Tune:
 
     @property
     def _first_s(self) -> float:
-        """The length of the first windows."""
-        return min(_LONGEST_FIRST_S, self._limit_s * _FIRST_SHARE)
+        return first_window_s(self._limit_s)
 
     def _expected_s(self, window_s: float, *, scans: bool = False) -> float:
         """How long a visit will take, by those before; the first ones by the scenario."""
@@ -204,9 +203,7 @@ class _Tune:
         def mean(values: list[float], default: float) -> float:
             return sum(values) / len(values) if values else default
 
-        steps = min(len(self._ladder), _USUAL_STEPS)
-        scan_s = steps * (self._scan_ns + min(_STEP_WARMUP_NS, self._warmup_ns)) / NS_PER_S
-        visit_s = self._warmup_ns / NS_PER_S + _APPLIED_WITHIN_S
+        scan_s, visit_s = usual_times_s(self._request.loaded.scenario, len(self._ladder), self._first_s)
         return window_s + mean(self._visits_s, visit_s) + (mean(self._scans_s, scan_s) if scans else 0.0)
 
     async def _visit(self, candidate: int, phase: Phase, number: int, window_s: float) -> None:
@@ -247,7 +244,7 @@ class _Tune:
 
     @property
     def _scan_ns(self) -> int:
-        return min(_SCAN_WINDOW_NS, round(self._first_s * NS_PER_S))
+        return _scan_window_ns(self._first_s)
 
     @property
     def _ladder(self) -> Sequence[int]:
@@ -255,8 +252,7 @@ class _Tune:
 
     @property
     def _warmup_ns(self) -> int:
-        given = self._request.loaded.scenario.measure.warmup_ns
-        return WARMUP_NS if given == "auto" else given
+        return _warmup_ns(self._request.loaded.scenario)
 
     @property
     def _first_step(self) -> int:
@@ -280,6 +276,27 @@ class _Tune:
         self._state.add(window)
         title = self._request.candidates[window.candidate].title
         self._context.observer.message(f"  {describe_window(window, title)}")
+
+
+def first_window_s(limit_s: float) -> float:
+    """The length of the first windows of a tune that may take so long."""
+    return min(_LONGEST_FIRST_S, limit_s * _FIRST_SHARE)
+
+
+def usual_times_s(scenario: Scenario, steps: int, window_s: float) -> tuple[float, float]:
+    """What the scan of a configuration and a further visit are expected to take, by the scenario alone; without the visit's window."""
+    warmup_ns = _warmup_ns(scenario)
+    scan_s = min(steps, _USUAL_STEPS) * (_scan_window_ns(window_s) + min(_STEP_WARMUP_NS, warmup_ns)) / NS_PER_S
+    return scan_s, warmup_ns / NS_PER_S + _APPLIED_WITHIN_S
+
+
+def _scan_window_ns(window_s: float) -> int:
+    return min(_SCAN_WINDOW_NS, round(window_s * NS_PER_S))
+
+
+def _warmup_ns(scenario: Scenario) -> int:
+    given = scenario.measure.warmup_ns
+    return WARMUP_NS if given == "auto" else given
 
 
 def describe_window(window: Window, title: str) -> str:
