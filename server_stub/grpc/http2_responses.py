@@ -25,6 +25,8 @@ class ResponseSender(abc.ABC):
     def __init__(self, writer: Writer, listener: SessionListener) -> None:
         self.sent_bytes = 0
         """The bytes of data sent so far."""
+        self._answers = 0
+        """The messages of streams, and the ends of calls, so far: each accounts for control frames of the client."""
         self._write, self._writelines, self._listener = writer.write, writer.writelines, listener
         self._frame_bytes = http2.DEFAULT_FRAME_BYTES  # the client's maximum
         self._window_bytes = self._stream_window_bytes = http2.DEFAULT_WINDOW_BYTES
@@ -61,6 +63,7 @@ class ResponseSender(abc.ABC):
     def send(self, stream: ServerStream, message: Sequence[Buffer]) -> bool:
         """One of several messages of a response. False if a part of it has to wait: `resume` of its call follows."""
         length = sum(map(len, message))
+        self._answers += 1
         self._send(stream, (message_prefix(length), *message), None)
         return not stream.unsent_bytes
 

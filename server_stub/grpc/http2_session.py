@@ -50,7 +50,6 @@ class ServerSession(ResponseSender, Http2Session):
         self._data_flags = 0
         self._is_in_place = False
         self._received_bytes = 0  # since the last update of the connection's window
-        self._answered = 0
 
     def open(self) -> None:
         """Writes the server's settings and a large connection window."""
@@ -283,13 +282,13 @@ class ServerSession(ResponseSender, Http2Session):
         """Changes nothing: the client ends its streams."""
 
     def _requests_and_bytes(self) -> tuple[int, int]:
-        return self._answered, self.sent_bytes  # reset calls allow no more frames, which limits how many a client can open and reset
+        return self._answers, self.sent_bytes  # reset calls allow no more frames, which limits how many a client can open and reset
 
     def _end(self, stream: ServerStream) -> None:
         # the client may still send
         if not stream.is_client_done:
             self._write(http2.number_frame(http2.RST_STREAM, stream.id, http2.NO_ERROR))
-        self._answered += 1
+        self._answers += 1
         self._remove(stream)
 
     def _remove(self, stream: ServerStream) -> None:

@@ -1,10 +1,12 @@
 """Loads sent by fleets: machines that join a run, here processes on this one. On Dask: `test_fleet_on_dask`."""
 
 import collections
+import contextlib
 import re
 import signal
 import socket
 
+import psutil
 import pytest
 import trustme
 import yaml
@@ -32,6 +34,14 @@ class JoinedMachines:
     def workers(self, name):
         """The worker processes of a machine."""
         return self._running[name].descendants()
+
+    def ports(self, name):
+        """The local ports of its workers' connections."""
+        found = set[int]()
+        for process in self.workers(name):
+            with contextlib.suppress(psutil.NoSuchProcess):  # one that ended since
+                found.update(one.laddr.port for one in process.net_connections())
+        return found
 
     def processes(self):
         return [one.process for one in self._running.values()]
@@ -105,10 +115,7 @@ def test_the_workers_of_all_machines_send_a_renewed_secret(start_fleet, write_sc
         run, machines = start_fleet(scenario)
 
         def senders(token):
-            own = {
-                name: [one.laddr.port for process in machines.workers(name) for one in process.net_connections()] for name in machines.names
-            }
-            return {name for name, of_machine in own.items() if ports[f"Bearer {token}"].intersection(of_machine)}
+            return {name for name in machines.names if ports[f"Bearer {token}"] & machines.ports(name)}
 
         wait_until(lambda: senders("planted-1") == set(machines.names))
         (tmp_path / "next").write_text("planted-2")

@@ -149,6 +149,27 @@ def test_a_machine_whose_process_ends_is_reported_with_its_name_and_the_reason()
     asyncio.run(main())
 
 
+def test_a_lost_dask_worker_is_the_reason_why_its_machine_is_lost():
+    async def main():
+        joined, ended = (asyncio.get_running_loop().create_future() for _ in range(2))
+
+        async def silent(reader, writer):
+            joined.set_result(None)
+            with contextlib.suppress(OSError):
+                await reader.read()
+            writer.close()
+
+        async with await asyncio.start_server(silent, "127.0.0.1", 0) as server, cluster() as scheduler:
+            async with dask_placement(scheduler.address, 1, 30, print) as machines:
+                await machines.start(server.sockets[0].getsockname(), SECRET, None, 30, lambda *end: ended.set_result(end))
+                await joined
+                (place,) = machines.places
+                await scheduler.remove_worker(place.address, stimulus_id="test")
+                assert await ended == (place.name, f"its Dask worker {place.address} was lost")
+
+    asyncio.run(main())
+
+
 def test_a_machine_that_does_not_end_is_ended_with_the_block(monkeypatch):
     monkeypatch.setattr("perfkit.fleet.dask_placement._END_BY_THEMSELVES_WITHIN_S", 0)
 

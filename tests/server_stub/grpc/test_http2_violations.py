@@ -206,6 +206,15 @@ def test_answered_calls_allow_more_frames():
         recorder.receive(PING)
 
 
+def test_the_messages_of_a_stream_allow_more_frames():
+    recorder = opened(headers_frame())
+    for _ in range(2_000):
+        recorder.session.send(recorder.streams[1], [b""])
+    recorder.receive(PING * (29_999 + 2_000 * 5 // 512))  # as for answered calls
+    with pytest.raises(LimitError):
+        recorder.receive(PING)
+
+
 def test_a_client_that_does_not_read_gets_a_thousand_acknowledgements():
     recorder = opened(PING)
     recorder.session.is_writing_paused = True
