@@ -25,6 +25,7 @@ _FEWEST_FAILURES, _BURST_RATIO = 10, 5
 _LISTED = 3
 _LONG_EXECUTION_NS = NS_PER_S // 2
 _LARGEST_EMPTY_SHARE = 0.05
+_WAS_COLD = "The target was cold: "
 
 
 def warm_up_ns(series: Series, *, is_open: bool) -> int:
@@ -106,7 +107,7 @@ def cold_warning(measured: PointMeasurement, warmth: Warmth) -> MeasurementWarni
         needed_warm_up_s(warmth.until_ns - window.start_ns + measured.warmup_ns),
     )
     message = (
-        f"The target was cold: the first {cold_s:.1f} s of {window.length_ns / NS_PER_S:.3g} were slower by a factor of {warmth.factor:.2g}; "
+        f"{_WAS_COLD}the first {cold_s:.1f} s of {window.length_ns / NS_PER_S:.3g} were slower by a factor of {warmth.factor:.2g}; "
         f"warm up for {advised} s."
     )
     return MeasurementWarning("cold", message)
@@ -122,8 +123,16 @@ def cold_repetition_warning(measurements: Sequence[PointMeasurement]) -> Measure
     cold = [one for one in measurements if one.window.start_ns < warmth.until_ns]
     advised = needed_warm_up_s(sum(one.warmup_ns + one.window.length_ns for one in cold))
     named = "repetition 1 was" if len(cold) == 1 else f"repetitions 1 to {len(cold)} were"
-    message = f"The target was cold: {named} slower than what followed by a factor of {warmth.factor:.2g}; warm up for {advised} s."
+    message = f"{_WAS_COLD}{named} slower than what followed by a factor of {warmth.factor:.2g}; warm up for {advised} s."
     return MeasurementWarning("cold", message)
+
+
+def cold_in_doubt(cold: MeasurementWarning) -> MeasurementWarning:
+    """What is said in place of `cold` where other processes kept this machine busy: they come and go, too."""
+    seen = cold.message.removeprefix(_WAS_COLD).partition(";")[0]
+    return MeasurementWarning(
+        "warmth_unknown", f"Whether the target was cold cannot be told: {seen}, but other processes kept this machine busy."
+    )
 
 
 def find_incidents(window: Window, load: Load, repetition: int) -> tuple[Incident, ...]:

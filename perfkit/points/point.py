@@ -10,7 +10,14 @@ import numpy as np
 
 from perfkit.errors import MeasurementWarning
 from perfkit.figures.declaration import declared, own_figures
-from perfkit.points.behaviour import cold_repetition_warning, find_incidents, idle_gpu_warnings, incident_warnings, target_warnings
+from perfkit.points.behaviour import (
+    cold_in_doubt,
+    cold_repetition_warning,
+    find_incidents,
+    idle_gpu_warnings,
+    incident_warnings,
+    target_warnings,
+)
 from perfkit.points.influence import judge_influence, stop_counts
 from perfkit.points.judgement import (
     busy_machine_warnings,
@@ -244,11 +251,17 @@ def _make_point(pool: _Pool, intervals: Mapping[float, PercentileInterval], repe
     faults = tuple(dict.fromkeys(fault for part in parts for fault in part.faults))
     replicas, machines = replica_figures(parts), machine_figures(parts)
 
+    codes = {warning.code for warning in (*judged.invalid, *judged.warnings)}
+    busy, others = busy_machine_warnings(generator, os.cpu_count() or 1, has_disturbed=bool(codes & DISTURBED_BY_OTHERS)), generator.others
+    of_target = pool.target_warnings
+    if COLD in of_target and busy and others is not None and not others.may_include_target:
+        of_target = {code: cold_in_doubt(warning) if code == COLD else warning for code, warning in of_target.items()}
+    is_warm = all(warning.code != COLD for warning in of_target.values())
+
     def warnings() -> Iterator[MeasurementWarning]:
-        codes = {warning.code for warning in (*judged.invalid, *judged.warnings)}
         yield from dict.fromkeys(warning for part in parts for warning in part.warnings)
         yield from faults
-        yield from busy_machine_warnings(generator, os.cpu_count() or 1, has_disturbed=bool(codes & DISTURBED_BY_OTHERS))
+        yield from busy
         yield from (*judged.invalid, *judged.warnings)
         yield from network_warnings(generator, max(pool.times[name].max_ns for name in ("service_time", "failure_time")))
         yield from imbalance_warnings(replicas or (), first.protocol, first.balance)
@@ -257,7 +270,7 @@ def _make_point(pool: _Pool, intervals: Mapping[float, PercentileInterval], repe
         yield from schedule_warnings(without_slot, requests.scheduled, pool.times.get("pacing_delay"))
         yield from idle_warnings(idle, pool.window_s, len(parts)) if idle and repetition is None else ()
         yield from incident_warnings(pool.incidents, is_pooled=len(parts) > 1)
-        yield from pool.target_warnings.values() if judged.is_valid else ()
+        yield from of_target.values() if judged.is_valid else ()
         yield from outcome_warnings(requests, failures, answers)
         has_chosen_count = isinstance(first.load, ColdStartLoad)  # a start has the number of requests that the scenario gives
         few = (one for one in sample_warnings(pool.waiting_times, requests, intervals) if one.code != "few_samples" or not has_chosen_count)
@@ -269,7 +282,7 @@ def _make_point(pool: _Pool, intervals: Mapping[float, PercentileInterval], repe
         "protocol": first.protocol,
         "load": first.load,
         "repetition": repetition,
-        "valid": judged.is_valid and requests.sent > 0 and not faults and COLD not in pool.target_warnings,
+        "valid": judged.is_valid and requests.sent > 0 and not faults and is_warm,
         "warnings": tuple(warnings()),
         "warmup_s": max(part.warmup_ns for part in parts) / NS_PER_S,
         "duration_s": pool.window_s,

@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.cold_targets import closed_loop, measured
 from benchmarks.correlated_times import pausing, several_servers, single_server
+from perfkit.figures.resources import MachineFigures, OtherProcesses
 from perfkit.points.behaviour import cold_repetition_warning, target_warnings
 from perfkit.points.point import LoadSummary, point
 from perfkit.points.warmth import judge_warmth, needed_warm_up_s
@@ -194,3 +195,21 @@ def test_a_verdict_on_repetitions_is_that_of_all_of_them(windows, measured):
         summary.add(dataclasses.replace(steady, repetition=slow.repetition, window=dataclasses.replace(steady.window, **changes)))
         found.append("cold" in [warning.code for warning in summary.pooled().warnings])
     assert found == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        (OtherProcesses(0.02), "cold"),
+        (OtherProcesses(1.9), "warmth_unknown"),
+        (OtherProcesses(1.9, may_include_target=True), "cold"),
+    ],
+    ids=["idle", "busy with others", "perhaps with the target"],
+)
+def test_a_first_part_that_was_slower_on_a_busy_machine_is_no_proof_of_a_cold_target(measured, others, said):
+    cold, whole = in_closed_loop(np.random.default_rng(8), "parallel", 1, 0.1, 0.02, 3.0), measured([10_000_000] * 300)
+    window = dataclasses.replace(cold.window, outcomes=whole.window.outcomes, counts=whole.window.counts, times=whole.window.times)
+    resources = dataclasses.replace(cold.resources, machine=MachineFigures(cpu_share=0.99, others=others))
+    found = point(dataclasses.replace(cold, window=window, resources=resources))
+    assert [one.code for one in found.warnings if one.code in ("cold", "warmth_unknown")] == [said]
+    assert found.valid is (said != "cold")

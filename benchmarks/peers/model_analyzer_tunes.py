@@ -1,0 +1,223 @@
+"""Model Analyzer's searches and `perfkit tune` on the same Triton and models: what each chose, in which time, and what that is worth.
+
+    python -m benchmarks.peers.model_analyzer_tunes [--model NAME …] [--analyzer PROGRAM] [--peers FOLDER] [--out reports/model-analyzer.md]
+
+Each model is searched by Model Analyzer (`quick`, then `optuna`), which restarts Triton for each configuration, and then by `perfkit tune` on
+a running Triton in half the time of the shorter of the two. All may vary the instances from 1 to 5, the largest batch from 1 to 8 and
+dynamic batching, and have the same SLO. Afterwards the chosen configurations and the given one stand in one Triton, and
+both perf_analyzer and perfkit measure each, in turn: its highest throughput within the SLO. The exit code is 1 if by either program the
+configuration of `perfkit tune` has less than 97 % of the better one of Model Analyzer's. It takes about half an hour for a model.
+"""
+
+import argparse
+import csv
+import dataclasses
+import json
+import pathlib
+import random
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from benchmarks.peers.clients import MAX_RUN_S, ClientError, run_measured
+from benchmarks.peers.install import peers_folder, perf_analyzer_path
+from benchmarks.peers.server_process import PeerError, free_ports
+from benchmarks.peers.triton import Triton, running_triton
+from benchmarks.processes import ROOT
+from benchmarks.report import Report, describe_machine, program_options
+from benchmarks.tune_live import models_folder
+
+SLOS_MS = {"crowded": 200, "batch_cost": 100}
+"""The limit of the p99 of each model."""
+CONCURRENCIES = (1, 2, 4, 8, 16, 32)
+MODES = ("quick", "optuna")
+_INSTANCES, _BATCHES = (1, 2, 3, 4, 5), (1, 2, 4, 8)
+_LEAST_SHARE = 0.97
+_SEARCH_WITHIN_S = 3600
+_WINDOW_MS = 3000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Choice:
+    """What a search chose."""
+
+    name: str
+    config: str
+    """The model's configuration, as Triton's text."""
+    words: str
+    minutes: float
+    tried: int
+
+
+def analyze(model: str, mode: str, program: pathlib.Path, repository: pathlib.Path, peers: pathlib.Path, work: pathlib.Path) -> Choice:
+    """Model Analyzer's choice; raises PeerError."""
+    work.mkdir()
+    http, grpc, metrics = free_ports(0, 0, 0)
+    settings = {
+        "model_repository": str(repository),
+        "output_model_repository_path": str(work / "variants"),
+        "checkpoint_directory": str(work / "checkpoints"),
+        "export_path": str(work / "export"),
+        "triton_launch_mode": "local",
+        "triton_server_path": str(peers / "bin" / "tritonserver"),
+        "triton_http_endpoint": f"127.0.0.1:{http}",
+        "triton_grpc_endpoint": f"127.0.0.1:{grpc}",
+        "triton_metrics_url": f"http://127.0.0.1:{metrics}/metrics",
+        "perf_analyzer_path": str(perf_analyzer_path(peers)),
+        "gpus": [],
+        "run_config_search_mode": mode,
+        "run_config_search_max_concurrency": CONCURRENCIES[-1],
+        "run_config_search_max_instance_count": _INSTANCES[-1],
+        "run_config_search_max_model_batch_size": _BATCHES[-1],
+        "profile_models": {model: {"cpu_only": True, "constraints": {"perf_latency_p99": {"max": SLOS_MS[model]}}}},
+        "skip_summary_reports": False,
+    }
+    (work / "settings.yaml").write_text(json.dumps(settings, indent=1), encoding="utf-8")
+    (work / "checkpoints").mkdir()
+    began_s = time.monotonic()
+    with (work / "log").open("w", encoding="utf-8") as log:
+        command = [str(program), "profile", "--config-file", str(work / "settings.yaml")]
+        code = subprocess.run(command, cwd=work, stdout=log, stderr=log, check=False, timeout=_SEARCH_WITHIN_S).returncode
+    minutes = (time.monotonic() - began_s) / 60
+    file = work / "export" / "results" / "metrics-model-inference.csv"
+    if code or not file.exists():
+        tail = (work / "log").read_text(encoding="utf-8").splitlines()[-10:]
+        raise PeerError("\n".join([f"Model Analyzer ({mode}) ended with exit code {code}; its last output:", *tail]))
+    rows = list(csv.DictReader(file.read_text(encoding="utf-8").splitlines()))
+    best = max(
+        (row for row in rows if row["Satisfies Constraints"] == "Yes"),
+        key=lambda row: float(row["Throughput (infer/sec)"]),
+        default=rows[0],
+    )
+    name = best["Model Config Path"]
+    words = f"instances {best['Instance Group']}, batches of {best['Max Batch Size']}, concurrency {best['Concurrency']}"
+    config = (work / "variants" / name / "config.pbtxt").read_text(encoding="utf-8")
+    return Choice(f"Model Analyzer, {mode}", config, words, minutes, len({row["Model Config Path"] for row in rows}))
+
+
+def tune(model: str, time_limit_s: float, triton: Triton, work: pathlib.Path) -> Choice:
+    """The choice of `perfkit tune`; raises PeerError."""
+    spaces = (f"instance_group.count={_list(_INSTANCES)}", f"max_batch_size={_list(_BATCHES)}", "dynamic_batching=off,on")
+    command = [
+        sys.executable, "-m", "perfkit", "tune", triton.url(), "-m", model, "--slo", f"p99={SLOS_MS[model]}ms", "-c", _list(CONCURRENCIES),
+        *(word for space in spaces for word in ("--space", space)), "--time", f"{time_limit_s:.0f}s", "--out", str(work), "--quiet",
+    ]  # fmt: skip
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode not in (0, 3):
+        raise PeerError(f"perfkit tune ended with exit code {done.returncode}: {done.stderr[-1000:]}")
+    outcome = json.loads((work / "tune.json").read_text(encoding="utf-8"))
+    best = work / "best.config.pbtxt"
+    config = best.read_text(encoding="utf-8") if best.exists() else ""
+    tried = sum(row["state"] != "waiting" for row in outcome["rows"])
+    return Choice("perfkit tune", config, outcome["sentence"], outcome["duration_s"] / 60, tried)
+
+
+def _list(values: Sequence[int]) -> str:
+    return ",".join(map(str, values))
+
+
+def by_perf_analyzer(peers: pathlib.Path, triton: Triton, model: str, slo_ms: float, folder: pathlib.Path) -> float:
+    """The highest throughput within the SLO by perf_analyzer, per second; raises ClientError."""
+    report = folder / "report.csv"
+    best = 0.0
+    for concurrency in CONCURRENCIES[2:]:
+        report.unlink(missing_ok=True)
+        options = ["-u", f"127.0.0.1:{triton.http_port}", "--async", "--concurrency-range", str(concurrency)]
+        windows = ["-p", str(_WINDOW_MS), "-s", "999", "-r", "3", "--percentile", "99", "-f", str(report)]
+        run_measured([str(perf_analyzer_path(peers)), "-m", model, *options, *windows], timeout_s=MAX_RUN_S)
+        with report.open(encoding="utf-8") as file:
+            (row,) = csv.DictReader(file)
+        if float(row["p99 latency"]) <= 1e3 * slo_ms:
+            best = max(best, float(row["Inferences/Second"]))
+    return best
+
+
+def by_perfkit(triton: Triton, model: str, slo_ms: float, folder: pathlib.Path) -> float:
+    """The highest throughput within the SLO by `perfkit run`, per second; raises ClientError."""
+    out = folder / "run"
+    shutil.rmtree(out, ignore_errors=True)
+    options = ["-c", _list(CONCURRENCIES[2:]), "--duration", f"{3 * _WINDOW_MS}ms", "--set", "measure.repetitions=1", "--out", str(out)]
+    done = subprocess.run(
+        [sys.executable, "-m", "perfkit", "run", triton.url(), "-m", model, *options, "--quiet"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise ClientError(f"perfkit run ended with exit code {done.returncode}: {done.stderr[-1000:]}")
+    points = json.loads((out / "result.json").read_text(encoding="utf-8"))["points"]
+    return max((one["throughput_per_s"] for one in points if one["service_time_ns"]["p99"] <= 1e6 * slo_ms), default=0.0)
+
+
+def measure(
+    choices: Mapping[str, Choice], model: str, repository: pathlib.Path, options: argparse.Namespace, work: pathlib.Path
+) -> dict[str, dict[str, list[float]]]:
+    """The throughput of each configuration within the SLO by each program, in rounds; all stand in one Triton. Raises PeerError, ClientError."""
+    models, names = work / "chosen", {name: f"chosen_{number}" for number, name in enumerate(choices)}
+    for name, choice in choices.items():
+        shutil.copytree(repository / model, models / names[name])
+        text = re.sub(r'(?m)^\s*name\s*:\s*"[^"]*"\s*$', "", choice.config, count=1)
+        (models / names[name] / "config.pbtxt").write_text(f'name: "{names[name]}"\n{text}', encoding="utf-8")
+    found: dict[str, dict[str, list[float]]] = {name: {"perf_analyzer": [], "perfkit": []} for name in choices}
+    order = random.Random(0)
+    with running_triton(options.peers, models=models) as triton:
+        for number in range(options.rounds):
+            for name in order.sample(list(choices), len(choices)):
+                programs: Mapping[str, Callable[[], float]] = {
+                    "perf_analyzer": lambda name=name: by_perf_analyzer(options.peers, triton, names[name], SLOS_MS[model], work),
+                    "perfkit": lambda name=name: by_perfkit(triton, names[name], SLOS_MS[model], work),
+                }
+                for program, run in programs.items():
+                    found[name][program].append(run())
+                    print(f"round {number + 1}, {name}, {program}: {found[name][program][-1]:.1f}/s", file=sys.stderr, flush=True)
+    return found
+
+
+def compare(model: str, report: Report, options: argparse.Namespace, work: pathlib.Path) -> None:
+    """The section of a model. Raises PeerError, ClientError."""
+    work.mkdir()
+    program = (options.analyzer or options.peers / "model-analyzer" / "bin" / "model-analyzer").absolute()
+    with models_folder() as repository:
+        given = Choice("as given", (repository / model / "config.pbtxt").read_text(encoding="utf-8"), "–", 0.0, 0)
+        searched = [analyze(model, mode, program, repository, options.peers, work / mode) for mode in MODES]
+        minutes = min(one.minutes for one in searched) / 2
+        with running_triton(options.peers, models=repository, options=["--model-control-mode=explicit", f"--load-model={model}"]) as triton:
+            tuned = tune(model, 60 * minutes, triton, work / "tune")
+        tuned = tuned if tuned.config else dataclasses.replace(tuned, config=given.config)
+        choices = {one.name: one for one in (given, *searched, tuned)}
+        found = measure(choices, model, repository, options, work)
+    report.section(f"{model}, p99 within {SLOS_MS[model]} ms")
+    report.table("search", "chosen", ">minutes", ">configurations", ">by perf_analyzer", ">by perfkit")
+    for name, choice in choices.items():
+        cells = (f"{statistics.median(values):,.0f}/s ({min(values):,.0f} to {max(values):,.0f})" for values in found[name].values())
+        report.row(name, choice.words, f"{choice.minutes:.1f}", choice.tried, *cells)
+    for by in ("perf_analyzer", "perfkit"):
+        best = max(statistics.median(found[one.name][by]) for one in searched)
+        report.is_met &= statistics.median(found[tuned.name][by]) >= _LEAST_SHARE * best
+
+
+def main() -> int:
+    """Prints and writes the report; the exit code is 1 if a configuration of `perfkit tune` is worse, or a program failed."""
+    options = program_options(
+        __doc__, out="model-analyzer", model=([*SLOS_MS], "the models"), analyzer=(pathlib.Path, "Model Analyzer's program"), rounds=3,
+        peers=peers_folder(None),
+    )  # fmt: skip
+    report = Report(options.out, "Model Analyzer's searches and `perfkit tune` on the same Triton")
+    report.add(
+        f"{describe_machine()} Model Analyzer 1.58.0 with perf_analyzer 2.60, on a Triton that it starts for each configuration; `perfkit tune` on one that runs, in half the time at most. "
+        "The figures of the chosen configurations: the highest throughput within the SLO, measured afterwards in turn; median, least and most of the rounds."
+    )
+    try:
+        with tempfile.TemporaryDirectory(prefix="perfkit-analyzer-") as name:
+            for model in options.model:
+                compare(model, report, options, pathlib.Path(name) / model)
+    except (ClientError, PeerError, subprocess.TimeoutExpired) as error:
+        sys.exit(f"model_analyzer_tunes: {error}")
+    return report.write()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
