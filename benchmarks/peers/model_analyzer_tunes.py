@@ -12,6 +12,7 @@ configuration of `perfkit tune` has less than 97 % of the better one of Model An
 import argparse
 import csv
 import dataclasses
+import functools
 import json
 import pathlib
 import random
@@ -166,9 +167,10 @@ def measure(
     with running_triton(options.peers, models=models) as triton:
         for number in range(options.rounds):
             for name in order.sample(list(choices), len(choices)):
+                chosen, slo_ms = names[name], SLOS_MS[model]
                 programs: Mapping[str, Callable[[], float]] = {
-                    "perf_analyzer": lambda name=name: by_perf_analyzer(options.peers, triton, names[name], SLOS_MS[model], work),
-                    "perfkit": lambda name=name: by_perfkit(triton, names[name], SLOS_MS[model], work),
+                    "perf_analyzer": functools.partial(by_perf_analyzer, options.peers, triton, chosen, slo_ms, work),
+                    "perfkit": functools.partial(by_perfkit, triton, chosen, slo_ms, work),
                 }
                 for program, run in programs.items():
                     found[name][program].append(run())
