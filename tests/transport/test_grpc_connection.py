@@ -1,6 +1,8 @@
 """A gRPC connection: how it writes large requests, and the time-out of a call that is sent again."""
 
 import asyncio
+import contextlib
+import socket
 import time
 from typing import Any
 
@@ -21,10 +23,26 @@ FRAME_BYTES = http2.HEAD_BYTES + http2.DEFAULT_FRAME_BYTES
 
 
 class RecordingWire:
-    """An asyncio transport that records each write."""
+    """An asyncio transport that records each write, on a socket that keeps writes apart and holds `room_bytes`."""
 
-    def __init__(self):
+    def __init__(self, room_bytes=1 << 20):
         self.writes = []
+        self._socket, self._reader = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, room_bytes)
+        for one in (self._socket, self._reader):
+            one.setblocking(False)
+
+    def sent(self):
+        """What was written to the socket itself."""
+        found = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                found.append(self._reader.recv(1 << 20))
+        return found
+
+    def close(self):
+        self._socket.close()
+        self._reader.close()
 
     def write(self, data):
         self.writes.append(data)
@@ -32,11 +50,14 @@ class RecordingWire:
     def writelines(self, list_of_data):
         self.writes.append(b"".join(list_of_data))
 
+    def get_write_buffer_size(self):
+        return 0
+
     def set_write_buffer_limits(self, high):
         pass
 
     def get_extra_info(self, name):
-        return None
+        return self._socket if name == "socket" else None
 
 
 class FakePool:
@@ -50,8 +71,9 @@ class FakePool:
         self.loop, self.has_concurrent_requests = ManualTime(), has_concurrent_requests
 
 
-async def writes_of_large_request(*, has_concurrent_requests):
-    wire: Any = RecordingWire()
+async def writes_of_large_request(*, has_concurrent_requests=False, room_bytes=1 << 20):
+    """What is written to the socket itself, and what to the transport."""
+    wire: Any = RecordingWire(room_bytes)
     pool: Any = FakePool(has_concurrent_requests=has_concurrent_requests)
     connection = GrpcConnection(pool, 1, {})
     connection.connection_made(wire)
@@ -59,19 +81,29 @@ async def writes_of_large_request(*, has_concurrent_requests):
     connection.data_received(windows)
     before = len(wire.writes)
     connection.send(request_buffers(HEADERS, bytes(200_000)), asyncio.get_running_loop().create_future())
-    return wire.writes[before:]
+    with contextlib.closing(wire):
+        return wire.sent(), wire.writes[before:]
 
 
-def test_a_single_request_is_written_64_kib_at_a_time_and_its_headers_with_the_first():
-    writes = asyncio.run(writes_of_large_request(has_concurrent_requests=False))
-    assert len(writes) == 4
-    assert writes[0][3] == http2.HEADERS
-    assert all(3 * FRAME_BYTES < len(data) <= 4 * FRAME_BYTES for data in writes[:-1])
+def test_a_single_request_is_written_frame_by_frame_and_its_headers_with_the_first():
+    sent, writes = asyncio.run(writes_of_large_request())
+    assert [len(data) for data in sent[1:-1]] == [FRAME_BYTES] * 11
+    assert sent[0][3] == http2.HEADERS
+    assert not writes
+
+
+def test_what_a_full_socket_does_not_take_goes_to_the_transport():
+    whole = b"".join(asyncio.run(writes_of_large_request())[0])
+    sent, writes = asyncio.run(writes_of_large_request(room_bytes=70_000))
+    assert 0 < len(sent) < 12
+    assert len(writes) == 2, "the frame that did not fit, then all others"
+    assert b"".join((*sent, *writes)) == whole
 
 
 def test_with_concurrent_requests_the_same_bytes_are_a_single_write():
-    (write,) = asyncio.run(writes_of_large_request(has_concurrent_requests=True))
-    assert write == b"".join(asyncio.run(writes_of_large_request(has_concurrent_requests=False)))
+    sent, (write,) = asyncio.run(writes_of_large_request(has_concurrent_requests=True))
+    assert not sent
+    assert write == b"".join(asyncio.run(writes_of_large_request())[0])
 
 
 def test_one_time_out_covers_both_sendings_of_a_refused_call(run):
