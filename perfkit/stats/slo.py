@@ -157,7 +157,7 @@ def judge_slo(
     A percentile is judged by the share of times beyond its limit: the limit is violated if that is clearly above what the percentile allows, met
     if it is clearly below, and otherwise inconclusive. Clearly: a binomial test of as many independent times as these are worth at the limit
     (`precision_above`), with an error of 2.5 % either way for all `load_points` of a run together. Times count one by one if all are beyond the limit, or
-    if none reaches a third of it and an exponential tail leaves no doubt (`_is_far`).
+    if it is far beyond all of them and an exponential tail leaves no doubt (`_is_far`).
 
     Wrong answers are judged by the interval of their share, since only some answers are checked. The SLO is violated if one limit is,
     otherwise inconclusive if one limit is. Where the target was not steady, a verdict on a percentile stands if it is that of both halves of the windows. An
@@ -235,17 +235,20 @@ def _judge_percentile(quantile: float, limit_ns: int, judged: JudgedTimes, error
 
 def time_of_one(quantile: float, limit_ns: int, times: BucketCounts, precision: Precision, error: float) -> float:
     """How many of the times count as one independent time in a test of their share above a limit that may err with the probability `error`."""
-    is_far = _is_far(quantile, limit_ns / max(times.max_ns, 1), times.count / precision.time, error)
+    is_far = _is_far(quantile, limit_ns, times, times.count / precision.time, error)
     return 1.0 if is_far or times.count_above(limit_ns) == times.count else precision.time_with_its_error
 
 
-def _is_far(quantile: float, distance: float, effective: float, error: float) -> bool:
-    """Whether a limit, given as a multiple of the longest time, is so far away that times which reach it would hardly be without any in between.
+def _is_far(quantile: float, limit_ns: int, times: BucketCounts, effective: float, error: float) -> bool:
+    """Whether a limit is so far beyond the longest time that times which reach it would hardly be without any in between.
 
-    Where the share 1 - q is above the limit and the tail is exponential, (1 - q)^(1/distance) of the times are above the longest one: with so many
-    independent ones, that none was seen has at most the chance `error`.
+    Far: from the median at least three times as far as the longest one is. Where the share 1 - q is above the limit and the tail beyond the
+    median is exponential, (2 - 2q)^(1/distance) / 2 of the times are above the longest one: with so many independent ones, that none was seen has
+    at most the chance `error`.
     """
-    return distance >= _FAR and (1 - (1 - quantile) ** (1 / distance)) ** effective <= error
+    median_ns = times.values_at([0.5])[0]
+    distance = (limit_ns - median_ns) / max(times.max_ns - median_ns, 1)
+    return distance >= _FAR and (1 - (2 - 2 * quantile) ** (1 / distance) / 2) ** effective <= error
 
 
 def _judge_share(quantile: float, count: float, above: float, error: float) -> Verdict:

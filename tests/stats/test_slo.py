@@ -72,6 +72,15 @@ def test_times_far_from_the_limit_need_few_samples_although_they_are_correlated(
     assert found.verdict == "violated"
 
 
+def test_how_far_a_limit_is_counts_from_the_median():
+    """A service that takes 10 ms, and up to half a millisecond more in spells: 25 ms are far away, although they are no three times as much."""
+    random = np.random.default_rng(4)
+    values = 10 + random.exponential(0.02, 4000) * np.repeat([1, 4] * 10, 200)
+    assert values.max() > 25 / 3
+    assert judge_slo(SloLimits({0.99: int(values.max() * 1.01 * MS)}), judged(values), 0.0).verdict == "inconclusive"
+    assert judge_slo(SloLimits({0.99: 25 * MS}), judged(values), 0.0).verdict == "satisfied"
+
+
 def test_an_inconclusive_limit_says_what_was_found_and_how_much_longer_to_measure():
     found = judge_slo(SloLimits({0.99: 12 * MS}), independent(1000, 6), 0.0)
     assert found.reason.startswith("The SLO is inconclusive: p99 is 9.")
