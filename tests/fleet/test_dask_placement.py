@@ -159,13 +159,16 @@ def test_a_lost_dask_worker_is_the_reason_why_its_machine_is_lost():
                 await reader.read()
             writer.close()
 
-        async with await asyncio.start_server(silent, "127.0.0.1", 0) as server, cluster() as scheduler:
-            async with dask_placement(scheduler.address, 1, 30, print) as machines:
-                await machines.start(server.sockets[0].getsockname(), SECRET, None, 30, lambda *end: ended.set_result(end))
-                await joined
-                (place,) = machines.places
-                await scheduler.remove_worker(place.address, stimulus_id="test")
-                assert await ended == (place.name, f"its Dask worker {place.address} was lost")
+        async with (
+            await asyncio.start_server(silent, "127.0.0.1", 0) as server,
+            cluster() as scheduler,
+            dask_placement(scheduler.address, 1, 30, print) as machines,
+        ):
+            await machines.start(server.sockets[0].getsockname(), SECRET, None, 30, lambda *end: ended.set_result(end))
+            await joined
+            (place,) = machines.places
+            await scheduler.remove_worker(place.address, stimulus_id="test")
+            assert await ended == (place.name, f"its Dask worker {place.address} was lost")
 
     asyncio.run(main())
 
