@@ -1,6 +1,6 @@
 """Model Analyzer's searches and `perfkit tune` on the same Triton and models: what each chose, in which time, and what that is worth.
 
-    python -m benchmarks.peers.model_analyzer_tunes [--model NAME …] [--analyzer PROGRAM] [--peers FOLDER] [--out reports/model-analyzer.md]
+    python -m benchmarks.peers.model_analyzer_tunes [--model NAME …] [--work FOLDER] [--analyzer PROGRAM] [--peers FOLDER] [--out reports/model-analyzer.md]
 
 Each model is searched by Model Analyzer (`quick`, then `optuna`), which restarts Triton for each configuration, and then by `perfkit tune` on
 a running Triton in half the time of the shorter of the two. All may vary the instances from 1 to 5, the largest batch from 1 to 8 and
@@ -56,8 +56,10 @@ class Choice:
 
 
 def analyze(model: str, mode: str, program: pathlib.Path, repository: pathlib.Path, peers: pathlib.Path, work: pathlib.Path) -> Choice:
-    """Model Analyzer's choice; raises PeerError."""
-    work.mkdir()
+    """Model Analyzer's choice, or the one that is in the folder from an earlier call; raises PeerError."""
+    if (stored := work / "choice.json").exists():
+        return Choice(**json.loads(stored.read_text(encoding="utf-8")))
+    work.mkdir(parents=True)
     http, grpc, metrics = free_ports(0, 0, 0)
     settings = {
         "model_repository": str(repository),
@@ -98,7 +100,9 @@ def analyze(model: str, mode: str, program: pathlib.Path, repository: pathlib.Pa
     name = best["Model Config Path"]
     words = f"instances {best['Instance Group']}, batches of {best['Max Batch Size']}, concurrency {best['Concurrency']}"
     config = (work / "variants" / name / "config.pbtxt").read_text(encoding="utf-8")
-    return Choice(f"Model Analyzer, {mode}", config, words, minutes, len({row["Model Config Path"] for row in rows}))
+    choice = Choice(f"Model Analyzer, {mode}", config, words, minutes, len({row["Model Config Path"] for row in rows}))
+    stored.write_text(json.dumps(dataclasses.asdict(choice)), encoding="utf-8")
+    return choice
 
 
 def tune(model: str, time_limit_s: float, triton: Triton, work: pathlib.Path) -> Choice:
@@ -180,7 +184,8 @@ def measure(
 
 def compare(model: str, report: Report, options: argparse.Namespace, work: pathlib.Path) -> None:
     """The section of a model. Raises PeerError, ClientError."""
-    work.mkdir()
+    for folder in ("tune", "chosen"):
+        shutil.rmtree(work / folder, ignore_errors=True)
     program = (options.analyzer or options.peers / "model-analyzer" / "bin" / "model-analyzer").absolute()
     with models_folder() as repository:
         given = Choice("as given", (repository / model / "config.pbtxt").read_text(encoding="utf-8"), "–", 0.0, 0)
@@ -205,7 +210,7 @@ def main() -> int:
     """Prints and writes the report; the exit code is 1 if a configuration of `perfkit tune` is worse, or a program failed."""
     options = program_options(
         __doc__, out="model-analyzer", model=([*SLOS_MS], "the models"), analyzer=(pathlib.Path, "Model Analyzer's program"), rounds=3,
-        peers=peers_folder(None),
+        work=(pathlib.Path, "a folder in which Model Analyzer's choices are kept for a further call"), peers=peers_folder(None),
     )  # fmt: skip
     report = Report(options.out, "Model Analyzer's searches and `perfkit tune` on the same Triton")
     report.add(
@@ -215,7 +220,7 @@ def main() -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="perfkit-analyzer-") as name:
             for model in options.model:
-                compare(model, report, options, pathlib.Path(name) / model)
+                compare(model, report, options, (options.work or pathlib.Path(name)).absolute() / model)
     except (ClientError, PeerError, subprocess.TimeoutExpired) as error:
         sys.exit(f"model_analyzer_tunes: {error}")
     return report.write()
