@@ -49,14 +49,14 @@ class Choice:
 
     name: str
     config: str
-    """The model's configuration, as Triton's text."""
+    """The model's configuration, as Triton's text; empty if the search failed."""
     words: str
     minutes: float
     tried: int
 
 
 def analyze(model: str, mode: str, program: pathlib.Path, repository: pathlib.Path, peers: pathlib.Path, work: pathlib.Path) -> Choice:
-    """Model Analyzer's choice, or the one that is in the folder from an earlier call; raises PeerError."""
+    """Model Analyzer's choice, or the one that is in the folder from an earlier call."""
     if (stored := work / "choice.json").exists():
         return Choice(**json.loads(stored.read_text(encoding="utf-8")))
     work.mkdir(parents=True)
@@ -89,8 +89,8 @@ def analyze(model: str, mode: str, program: pathlib.Path, repository: pathlib.Pa
     minutes = (time.monotonic() - began_s) / 60
     file = work / "export" / "results" / "metrics-model-inference.csv"
     if code or not file.exists():
-        tail = (work / "log").read_text(encoding="utf-8").splitlines()[-10:]
-        raise PeerError("\n".join([f"Model Analyzer ({mode}) ended with exit code {code}; its last output:", *tail]))
+        last = (work / "log").read_text(encoding="utf-8").splitlines()[-1:]
+        return _kept(stored, Choice(f"Model Analyzer, {mode}", "", f"ended with exit code {code}: {' '.join(last)}", minutes, 0))
     rows = list(csv.DictReader(file.read_text(encoding="utf-8").splitlines()))
     best = max(
         (row for row in rows if row["Satisfies Constraints"] == "Yes"),
@@ -100,7 +100,10 @@ def analyze(model: str, mode: str, program: pathlib.Path, repository: pathlib.Pa
     name = best["Model Config Path"]
     words = f"instances {best['Instance Group']}, batches of {best['Max Batch Size']}, concurrency {best['Concurrency']}"
     config = (work / "variants" / name / "config.pbtxt").read_text(encoding="utf-8")
-    choice = Choice(f"Model Analyzer, {mode}", config, words, minutes, len({row["Model Config Path"] for row in rows}))
+    return _kept(stored, Choice(f"Model Analyzer, {mode}", config, words, minutes, len({row["Model Config Path"] for row in rows})))
+
+
+def _kept(stored: pathlib.Path, choice: Choice) -> Choice:
     stored.write_text(json.dumps(dataclasses.asdict(choice)), encoding="utf-8")
     return choice
 
@@ -190,19 +193,25 @@ def compare(model: str, report: Report, options: argparse.Namespace, work: pathl
     with models_folder() as repository:
         given = Choice("as given", (repository / model / "config.pbtxt").read_text(encoding="utf-8"), "–", 0.0, 0)
         searched = [analyze(model, mode, program, repository, options.peers, work / mode) for mode in MODES]
-        minutes = min(one.minutes for one in searched) / 2
+        chosen = [one for one in searched if one.config]
+        if not chosen:
+            raise PeerError(f"neither search of Model Analyzer chose a configuration of {model}")
+        minutes = min(one.minutes for one in chosen) / 2
         with running_triton(options.peers, models=repository, options=["--model-control-mode=explicit", f"--load-model={model}"]) as triton:
             tuned = tune(model, 60 * minutes, triton, work / "tune")
         tuned = tuned if tuned.config else dataclasses.replace(tuned, config=given.config)
-        choices = {one.name: one for one in (given, *searched, tuned)}
+        choices = {one.name: one for one in (given, *chosen, tuned)}
         found = measure(choices, model, repository, options, work)
     report.section(f"{model}, p99 within {SLOS_MS[model]} ms")
     report.table("search", "chosen", ">minutes", ">configurations", ">by perf_analyzer", ">by perfkit")
-    for name, choice in choices.items():
-        cells = (f"{statistics.median(values):,.0f}/s ({min(values):,.0f} to {max(values):,.0f})" for values in found[name].values())
-        report.row(name, choice.words, f"{choice.minutes:.1f}", choice.tried, *cells)
+    for choice in (given, *searched, tuned):
+        cells = (
+            f"{statistics.median(values):,.0f}/s ({min(values):,.0f} to {max(values):,.0f})"
+            for values in found.get(choice.name, {"perf_analyzer": [0.0], "perfkit": [0.0]}).values()
+        )
+        report.row(choice.name, choice.words, f"{choice.minutes:.1f}", choice.tried, *cells)
     for by in ("perf_analyzer", "perfkit"):
-        best = max(statistics.median(found[one.name][by]) for one in searched)
+        best = max(statistics.median(found[one.name][by]) for one in chosen)
         report.is_met &= statistics.median(found[tuned.name][by]) >= _LEAST_SHARE * best
 
 
