@@ -38,6 +38,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--time", type=positive_duration_ns, default="20m", metavar="TIME", help=time)
     indifference = "how much better another configuration may be in a decided answer; default: 3%%"
     parser.add_argument("--indifference", type=_share, default="3%", metavar="SHARE", help=indifference)
+    objective = (
+        "goodput: the most throughput under the SLO, which is the default; latency: the lowest p99 at --rate; cost: the most throughput for each "
+        "CPU that the server's processes use, with cmd:COMMAND"
+    )
+    parser.add_argument("--objective", choices=("goodput", "latency", "cost"), metavar="OBJECTIVE", help=objective)
     parser.add_argument("--dry-run", action="store_true", help="print the configurations and the time, and change nothing")
     restore = (
         "put back the configuration that the tune in this folder found, after perfkit was killed; with a target where it needs credentials"
@@ -84,6 +89,7 @@ def _tune(loaded: "LoadedScenario", options: argparse.Namespace) -> ExitCode:
         loaded,
         options.space,
         indifference=options.indifference,
+        objective=options.objective,
         is_default_load=options.concurrency is None and _is_of_options(options),
         resumed=options.out if options.resume and not options.dry_run else None,
     )
@@ -150,16 +156,27 @@ def _report(outcome: "TuneOutcome", folder: pathlib.Path, written: Sequence[str]
 
 
 def _print_space(plan: "TunePlan", time_ns: int) -> None:
-    from perfkit.gate.tune.tuning import first_window_s, usual_times_s
-    from perfkit.units import NS_PER_S, format_minutes
+    from perfkit.gate.tune.moves import SearchSpace
+    from perfkit.gate.tune.objective import objective_of
+    from perfkit.gate.tune.window_lengths import first_window_s, usual_times_s
+    from perfkit.units import NS_PER_S, format_minutes, format_rate_per_s
 
     candidates, ladder, limit_s = plan.candidates, plan.ladder, time_ns / NS_PER_S
-    window_s = first_window_s(limit_s)
-    scan_s, visit_s = usual_times_s(plan.loaded.scenario, len(ladder), window_s)
-    for candidate in candidates:
-        print(f"{candidate.number:>3}  {candidate.title}{'  (present)' if not candidate.number else ''}")
-    first_s, round_s = (len(candidates) * one for one in (scan_s + visit_s + window_s, visit_s + window_s))
-    print(f"{len(candidates)} configurations, each at up to {len(ladder)} concurrencies from {ladder[0]} to {ladder[-1]}")
+    objective, space = objective_of(plan.objective, plan.rate_per_s), SearchSpace([one.values for one in candidates])
+    window_s, first = first_window_s(limit_s, objective), space.first
+    scan_s, visit_s = usual_times_s(plan.loaded.scenario, len(ladder), window_s, objective)
+    for number in first:
+        print(f"{number:>3}  {candidates[number].title}{'' if number else '  (present)'}")
+    first_s, round_s = (len(first) * one for one in (scan_s + visit_s + window_s, visit_s + window_s))
+    load = f"at up to {len(ladder)} concurrencies from {ladder[0]} to {ladder[-1]}"
+    if objective.rate_per_s is not None:
+        load = f"with Poisson arrivals at {format_rate_per_s(objective.rate_per_s)}"
+    print(f"{len(first)} configurations, each {load}")
+    if len(first) < len(space):
+        print(
+            f"of {len(space):,} in the space: these differ from the present one by one key; then those join that differ by one key from the best "
+            f"so far, {space.most} at most in all"
+        )
     print(
         f"about {format_minutes(first_s)} for the first round, {format_minutes(round_s)} for the second; at most {format_minutes(limit_s)} in all"
     )

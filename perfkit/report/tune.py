@@ -1,14 +1,17 @@
 """A tune: what stdout shows, Markdown, and its page."""
 
+import math
 import sys
 from collections.abc import Iterator
 
+from perfkit.gate.tune.objective import Objective, objective_of
 from perfkit.gate.tune.outcome import Row, TuneOutcome, percent_text
 from perfkit.report.chart import BLUE, GREEN, MUTED, VERMILLION, Axis, Chart, ChartGroup, Line
 from perfkit.report.page import Block, Bullets, Fact, Facts, Figure, Headline, Page, Paragraph, Section, Trust, next_blocks, sections_of
 from perfkit.report.render import render_html, render_markdown
-from perfkit.report.table import Cell, Column, Mark, Table
+from perfkit.report.table import Cell, Column, Mark, Table, interval_columns
 from perfkit.report.terminal import fill, fitted_text, print_status_line, terminal_width
+from perfkit.stats.ratio_interval import Estimate
 from perfkit.text import sentence, to_the_second, write_styled
 from perfkit.units import format_minutes, format_rate_per_s
 
@@ -25,8 +28,8 @@ _MARKS: dict[str, Mark] = {
 }
 _GIVES_WAY = ("p50_ns", "windows", "concurrency", "p99_ns")
 _CAPTION = (
-    "Each mark is a configuration at the concurrency where it is worth most. Those that were shown worse were measured in fewer windows, so "
-    "their marks are less exact."
+    "Each mark is a configuration at the concurrency where it is worth most, with the 95 % intervals of both figures. Those that were shown worse "
+    "were measured in fewer windows, so their marks are less exact."
 )
 
 
@@ -39,7 +42,8 @@ def tune_table(outcome: TuneOutcome) -> Table:
         Column("p50_ns", "p50", "duration_ns"),
         Column("p99_ns", "p99", "duration_ns"),
         *([Column("slo", "SLO", "prose", lambda row: Cell(row.slo, row.slo or "–"))] if outcome.slo else []),
-        Column("concurrency", "in flight", "count"),
+        *([Column("server_cpus", "CPUs", "number")] if any(row.server_cpus is not None for row in outcome.rows) else []),
+        *([Column("concurrency", "in flight", "count")] if outcome.rate_per_s is None else []),
         Column("windows", "windows", "count"),
         Column("state", "state", "prose", lambda row: Cell(row.state, state_text(row, outcome))),
     )
@@ -49,6 +53,24 @@ def tune_table(outcome: TuneOutcome) -> Table:
     chosen = {"better": outcome.best, "kept": 0, "undecided": None}[outcome.kind]
     marks = ["pass" if row.number == chosen else _MARKS.get(row.state, "") for row in rows]
     return Table.of("configurations", "Configurations", columns, rows, _note(outcome), marks)
+
+
+def effects_table(outcome: TuneOutcome) -> Table:
+    """What each key does by itself."""
+    figure = _objective(outcome).figure
+    columns = (
+        Column("key", "key", "code"),
+        Column("value", "value", "prose"),
+        Column("number", "no.", "count"),
+        *interval_columns("ratio", f"{figure} ÷ present", "number", lambda one: Estimate(one.ratio, *one.interval)),
+        Column("rounds", "rounds", "count"),
+    )
+    note = "All else is as at present. The intervals are 95 % each, from the rounds that both were measured in: of twenty, one is expected to be wrong."
+    return Table.of("effects", "What each key does by itself", columns, outcome.effects, note)
+
+
+def _objective(outcome: TuneOutcome) -> Objective:
+    return objective_of(outcome.objective, outcome.rate_per_s)
 
 
 def configuration_text(row: Row) -> str:
@@ -87,7 +109,8 @@ def print_tune(outcome: TuneOutcome) -> None:
 
 def print_tune_status(outcome: TuneOutcome, exit_code: int) -> None:
     """Prints the kind of the answer and the exit code on stderr as one line."""
-    details = f"{len(outcome.rows):,} configurations, {outcome.rounds:,} rounds, {format_minutes(outcome.duration_s)}"
+    of_all = f" of {outcome.space:,}" if len(outcome.rows) < outcome.space else ""
+    details = f"{len(outcome.rows):,}{of_all} configurations, {outcome.rounds:,} rounds, {format_minutes(outcome.duration_s)}"
     print_status_line(outcome.kind, details, exit_code, _STYLES[outcome.kind])
 
 
@@ -97,6 +120,7 @@ def render_tune_markdown(outcome: TuneOutcome) -> str:
         "": [Paragraph(outcome.sentence, is_strong=True), *_next_step(outcome)],
         "Attention": [Bullets.of(outcome.notes)] if outcome.notes else [],
         "Configurations": [tune_table(outcome)],
+        "What each key does by itself": [effects_table(outcome)] if outcome.effects else [],
     }
     return render_markdown(Page(f"perfkit tune: {outcome.scenario}: {_WORDS[outcome.kind]}", sections_of(blocks)))
 
@@ -112,6 +136,7 @@ def tune_page(outcome: TuneOutcome) -> Page:
         "": [_headline(outcome), Paragraph(outcome.sentence), *_next_step(outcome), *_chart(outcome)],
         "Attention": [Bullets.of(outcome.notes)] if outcome.notes else [],
         "Configurations": [tune_table(outcome)],
+        "What each key does by itself": [effects_table(outcome)] if outcome.effects else [],
     }
     facts = tuple(_facts(outcome))
     return Page(
@@ -132,10 +157,11 @@ def _headline(outcome: TuneOutcome) -> Headline:
     figure, caption, interval = "", "", ""
     if outcome.ratio is not None and outcome.interval is not None:
         figure, interval = f"{outcome.ratio:.2f} ×", f"{outcome.interval[0]:.2f} to {outcome.interval[1]:.2f}"
-        caption = "the throughput of the present configuration"
-    elif outcome.best is not None and (rate := outcome.rows[outcome.best].throughput_per_s) is not None:
+        caption = f"{_objective(outcome).figure} of the present configuration"
+    elif outcome.best is not None and (rate := outcome.row(outcome.best).throughput_per_s) is not None:
         figure, caption = format_rate_per_s(rate), "throughput of the best configuration"
-    facts = [Fact("configurations", str(len(outcome.rows))), Fact("time", format_minutes(outcome.duration_s))]
+    measured = f"{len(outcome.rows):,}{f' of {outcome.space:,}' if len(outcome.rows) < outcome.space else ''}"
+    facts = [Fact("configurations", measured), Fact("time", format_minutes(outcome.duration_s))]
     if outcome.others_better_by is not None and outcome.kind != "undecided":
         better = outcome.others_better_by
         facts.insert(0, Fact("how much better another one may be", f"≤ {percent_text(better)}" if better > 0 else "none is"))
@@ -164,6 +190,7 @@ def _chart(outcome: TuneOutcome) -> Iterator[Block]:
                     tuple(times),
                     colour,
                     "large" if name == "best" else "dots",
+                    intervals=tuple(map(_intervals, rows)),
                     labels=tuple(map(configuration_text, rows)),
                 )
             )
@@ -172,12 +199,30 @@ def _chart(outcome: TuneOutcome) -> Iterator[Block]:
         yield Figure("", _CAPTION, ChartGroup((chart,)))
 
 
+def _intervals(row: Row) -> tuple[float, float, float, float] | None:
+    """The ends of the intervals of throughput and p99 in milliseconds; those of one that is not known are the figure itself."""
+    if row.throughput_interval_per_s is None and row.p99_interval_ns is None:
+        return None
+    low_per_s, high_per_s = row.throughput_interval_per_s or (row.throughput_per_s or 0.0, row.throughput_per_s or 0.0)
+    low_ns, high_ns = row.p99_interval_ns or (row.p99_ns or 0, row.p99_ns or 0)
+    return low_per_s, high_per_s, low_ns / 1e6, math.inf if high_ns is None else high_ns / 1e6
+
+
 def _note(outcome: TuneOutcome) -> str:
     return f"worse: shown by Student's t, wrong for the best configuration with a probability of at most {outcome.error_rate:.1%}"
 
 
 def _facts(outcome: TuneOutcome) -> Iterator[tuple[str, str]]:
     yield "perfkit", outcome.perfkit_version
+    yield (
+        "objective",
+        outcome.objective + ("" if outcome.rate_per_s is None else f", Poisson arrivals at {format_rate_per_s(outcome.rate_per_s)}"),
+    )
+    if len(outcome.rows) < outcome.space:
+        yield (
+            "space",
+            f"{outcome.space:,} configurations; those measured differ by one key from the present or a leading one, or were forecast to be the best",
+        )
     yield "rounds", f"{outcome.rounds}, each in random order"
     yield "confirmation", f"{outcome.pairs} pairs of the best and the present configuration, interval {outcome.confidence:.1%}"
     yield "wrong bounds", f"at most {outcome.error_rate:.1%} of races"

@@ -6,7 +6,7 @@ import pydantic
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from perfkit.scenario.load import ColdStartLoadSpec, IdleLoadSpec, LoadSpec
-from perfkit.scenario.section import Count, Cpus, Duration, OneOrMoreTexts, Section, Share, Text, parse_duration, parse_host_and_port
+from perfkit.scenario.section import Count, Cpus, Duration, OneOrMoreTexts, Rate, Section, Share, Text, parse_duration, parse_host_and_port
 from perfkit.scenario.workload import SharedMemorySpec
 from perfkit.units import NS_PER_S, write_duration_ns
 
@@ -95,12 +95,20 @@ class Gate(Section):
         return metrics
 
 
+ObjectiveName = Literal["goodput", "latency", "cost"]
+
+
 class Tune(Section):
-    """What `perfkit tune` varies; other commands ignore this section."""
+    """What `perfkit tune` varies, and for what; other commands ignore this section."""
 
     space: Annotated[dict[Text, Annotated[tuple[Text | int | float | bool, ...], Field(min_length=1)]], Field(min_length=1)] | None = None
     """The values of each key: of the model's configuration, such as `instance_group.count: [1, 2, 4]`, or of the places in `target.command`, such
     as `threads: [1, 2]` for `{threads}`. The first value of a place is the present one. The default follows from the model's configuration."""
+    objective: ObjectiveName = "goodput"
+    """`goodput`: the most throughput under the SLO. `latency`: the lowest p99 at `rate`. `cost`: the most throughput for each CPU that the server's
+    processes keep busy, where perfkit starts the server."""
+    rate_per_s: Rate | None = Field(default=None, alias="rate")
+    """With `latency`: Poisson arrivals per second; the default is the single rate of `load.open`."""
 
 
 RankFigure = Literal[

@@ -357,6 +357,10 @@ def test_a_command_is_started_with_each_value(tmp_path):
         (["http://127.0.0.1:1", "grpc://127.0.0.1:1", "-m", "m"], "one protocol"),
         (["http://127.0.0.1:1", "-m", "m", "--resume"], "--resume needs --out DIR"),
         (["--restore", "{folder}"], "progress.json"),
+        (["http://127.0.0.1:1", "-m", "m", "--objective", "latency"], "give --rate 200"),
+        (["http://127.0.0.1:1", "-m", "m", "--objective", "latency", "--rate", "5,6"], "at one rate"),
+        (["http://127.0.0.1:1", "-m", "m", "--objective", "cost"], "only of a server that perfkit starts"),
+        (["http://127.0.0.1:1", "-m", "m", "--set", "tune.rate=5"], "only the objective latency has a rate"),
     ],
 )
 def test_a_tune_that_makes_no_sense_is_refused(tmp_path, capsys, arguments, sentence):
@@ -394,3 +398,75 @@ def test_the_space_of_a_scenario_is_used(triton, tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "2 configurations, each at up to 2 concurrencies from 1 to 4" in shown
     assert "  1  instance_group.count 3, dynamic_batching off" in shown
+
+
+LARGE = ("instance_group.count=2,4,8", "parameters.a=0,1,2,3,4", "parameters.b=0,1,2,3,4")
+"""90 configurations: `a` and `b` are not set at present, which is a value of its own."""
+
+
+def large(triton, tmp_path, *more, time="40s"):
+    spaces = [word for one in LARGE[1:] for word in ("--space", one)]
+    return options(triton, tmp_path, *spaces, "--indifference", "60%", *more, space=LARGE[0], time=time)
+
+
+def test_a_large_space_begins_with_those_that_differ_by_one_key(triton, tmp_path, capsys):
+    assert main(large(triton, tmp_path, "--dry-run")) == 0
+    shown = capsys.readouterr().out
+    assert "13 configurations, each at up to 2 concurrencies from 2 to 8" in shown
+    assert "of 108 in the space: these differ from the present one by one key" in shown
+
+
+def test_the_best_of_a_large_space_is_found_with_part_of_it_measured(triton, tmp_path):
+    before = triton.loaded
+    outcome = tuned(tmp_path, large(triton, tmp_path))
+    assert triton.loaded == before
+    validator_of("tune").validate(outcome)
+    assert outcome["space"] == 108
+    assert 13 <= len(outcome["rows"]) <= 64
+    assert f"{len(outcome['rows'])} of 108 configurations of the space were measured" in outcome["sentence"]
+    best = next(row for row in outcome["rows"] if row["number"] == outcome["best"])
+    assert best["values"]["instance_group.count"] == "8"
+    progress = json.loads((tmp_path / "tune" / "progress.json").read_text())
+    assert {row["number"] for row in outcome["rows"][13:]} <= set(progress["opened"])
+    eight = next(effect for effect in outcome["effects"] if (effect["key"], effect["value"]) == ("instance_group.count", "8"))
+    assert eight["ratio"] > 1.5, "8 instances serve four times as much as 2"
+
+
+def test_an_interrupted_search_goes_on_with_those_that_had_joined(perfkit, triton, tmp_path):
+    running = perfkit.start(*large(triton, tmp_path, time="3m"))
+    running.wait_for_line("more configurations")
+    running.signal(signal.SIGKILL)
+    running.finish()
+    opened = json.loads((tmp_path / "tune" / "progress.json").read_text())["opened"]
+    assert opened
+    measured = (tmp_path / "tune" / "windows.jsonl").read_text().rpartition("\n")[0]
+    outcome = tuned(tmp_path, large(triton, tmp_path, "--resume", time="60s"))
+    assert (tmp_path / "tune" / "windows.jsonl").read_text().startswith(measured)
+    assert json.loads((tmp_path / "tune" / "progress.json").read_text())["opened"][: len(opened)] == opened
+    assert set(opened) <= {row["number"] for row in outcome["rows"]}
+
+
+def test_the_lowest_p99_at_a_rate_is_found(triton, tmp_path):
+    arguments = options(triton, tmp_path, "--objective", "latency", "--rate", "300", "--indifference", "50%", time=SOME)
+    outcome = tuned(tmp_path, [one for one in arguments if one not in ("-c", "2,8")])
+    assert (outcome["objective"], outcome["rate_per_s"]) == ("latency", 300)
+    rows = {row["values"]["instance_group.count"]: row for row in outcome["rows"]}
+    assert rows["8"]["concurrency"] == 0
+    assert rows["8"]["p99_ns"] < rows["2"]["p99_ns"], "2 instances answer 400 a second at most, so that requests wait"
+
+
+def test_the_throughput_per_cpu_of_a_command_is_compared(tmp_path):
+    outcome = tuned(tmp_path, [*synthetic(tmp_path), "--objective", "cost"])
+    assert outcome["objective"] == "cost"
+    assert all(row["server_cpus"] > 0 for row in outcome["rows"])
+
+
+def test_the_objective_of_a_scenario_is_used(triton, tmp_path, capsys):
+    document = {
+        "target": {"url": triton.url, "model": "m"},
+        "load": {"closed": {"concurrency": [1, 4]}},
+        "tune": {"space": {"instance_group.count": [2, 3]}, "objective": "latency", "rate": 50},
+    }
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+    assert main(["tune", str(tmp_path / "s.yaml"), "--dry-run"]) == 0
+    assert "2 configurations, each with Poisson arrivals at 50.0/s" in capsys.readouterr().out

@@ -2,7 +2,8 @@
 
 import io
 
-from perfkit.report.tune import print_tune, render_tune_html, render_tune_markdown, tune_table
+from perfkit.report.page import Figure
+from perfkit.report.tune import effects_table, print_tune, render_tune_html, render_tune_markdown, tune_page, tune_table
 from tests.gate.tune.tune_outcomes import make_outcome
 
 
@@ -65,3 +66,34 @@ def test_the_present_one_is_marked_where_it_is_kept_though_another_one_leads():
 
 def test_the_verdict_on_the_slo_is_in_the_table():
     assert [row["slo"] for row in tune_table(make_outcome([100, 160], doubtful=[1])).records] == ["inconclusive", "satisfied"]
+
+
+def test_what_each_key_does_is_a_table_on_the_page_and_in_markdown():
+    outcome = make_outcome([100, 160, 130])
+    (first, second) = effects_table(outcome).texts
+    assert first[:3] == ["instance_group.count", "2", "1"]
+    assert first[3].startswith("1.6 (1.5")
+    assert second[1] == "3"
+    for text in (render_tune_html(outcome), render_tune_markdown(outcome)):
+        assert "What each key does by itself" in text
+    assert "What each key does by itself" not in render_tune_html(make_outcome([100, 160], refused=[1]))
+
+
+def test_the_chart_has_the_intervals_of_both_figures():
+    outcome = make_outcome([100, 160, 158], rounds=8)
+    (chart,) = [panel for block in tune_page(outcome).sections[0].blocks if isinstance(block, Figure) for panel in block.charts.charts]
+    best = next(line for line in chart.lines if line.name == "best")
+    row = outcome.row(1)
+    assert row.throughput_interval_per_s is not None
+    assert row.p99_interval_ns is not None
+    (interval,) = best.intervals
+    assert interval is not None
+    assert interval[:2] == row.throughput_interval_per_s
+    assert interval[0] < 160 < interval[1]
+    assert interval[2] == row.p99_interval_ns[0] / 1e6
+
+
+def test_a_latency_has_no_concurrency_and_costs_have_cpus():
+    assert "in flight" not in [column.heading for column in tune_table(make_outcome([0.1, 0.2], objective="latency")).columns]
+    assert "CPUs" in [column.heading for column in tune_table(make_outcome([100, 160], objective="cost")).columns]
+    assert "0.50 ×" in render_tune_html(make_outcome([0.1, 0.2], objective="latency"))

@@ -15,6 +15,7 @@ from perfkit.errors import ResultError, StorageError
 from perfkit.input_file import read_bounded
 from perfkit.result.output_folder import ensure_writable, sync_folder, write_whole
 from perfkit.result.part import Part, read_part
+from perfkit.scenario.measure import ObjectiveName
 
 PROGRESS_SCHEMA = "perfkit.tune-progress/1"
 PROGRESS_FILE, WINDOWS_FILE, PRESENT_FILE, OUTCOME_FILE, RUNS_FOLDER = (
@@ -46,6 +47,9 @@ class Window(Part):
     throughput_per_s: float = 0.0
     p50_ns: int | None = None
     p99_ns: int | None = None
+    """Of the service times, with arrivals at a rate of the response times; also `times`."""
+    server_cpus: float | None = None
+    """How many CPUs the server's processes kept busy; None if that is not known."""
     scheduled: int = 0
     failed: int = 0
     answers: int = 0
@@ -54,7 +58,7 @@ class Window(Part):
     refused: int = 0
     """Answers with an error in them, as `CheckedAnswers.refused`."""
     times: tuple[tuple[tuple[int, int], ...], ...] = ()
-    """The service times of each second: indices of buckets (`stats/buckets`) with their counts."""
+    """The times of each second: indices of buckets (`stats/buckets`) with their counts."""
     warnings: tuple[str, ...] = ()
     """The codes of its warnings."""
     reason: str = ""
@@ -69,7 +73,10 @@ class TuneInputs(Part):
     candidates: tuple[dict[str, str], ...]
     """The values of each configuration, by key; the first is the present one."""
     ladder: tuple[int, ...]
-    """The concurrencies that are scanned."""
+    """The concurrencies that are scanned; 0 alone for arrivals at a rate."""
+    objective: ObjectiveName = "goodput"
+    rate_per_s: float | None = None
+    """Of the arrivals, for the objective `latency`."""
     indifference: float
     """The share by which another configuration may be better in the answer."""
     perfkit: str
@@ -88,6 +95,8 @@ class Progress(Part):
     url: str = ""
     """Of the server whose configuration is changed, without credentials."""
     model: str = ""
+    opened: tuple[int, ...] = ()
+    """The configurations that joined the race later than those of its first round, by number."""
 
 
 class TuneFolder:
@@ -107,7 +116,7 @@ class TuneFolder:
             ensure_writable(folder, folder)
             if present:
                 write_whole(folder / PRESENT_FILE, present, survives_power_cut=True)
-            write_whole(folder / PROGRESS_FILE, json.dumps(progress.document(), indent=1) + "\n", survives_power_cut=True)
+            self._write_progress()
         except OSError as error:
             raise ResultError(f"--out {folder}: cannot be written: {error.strerror}") from None
 
@@ -127,6 +136,15 @@ class TuneFolder:
         except OSError as error:
             raise StorageError(f"{self.folder / WINDOWS_FILE} cannot be written: {error.strerror}") from None
 
+    def open(self, numbers: Sequence[int]) -> None:
+        """Stores that these configurations join the race."""
+        opened = tuple(dict.fromkeys((*self.progress.opened, *numbers)))
+        self.progress = self.progress.model_copy(update={"opened": opened})
+        try:
+            self._write_progress()
+        except OSError as error:
+            raise StorageError(f"{self.folder / PROGRESS_FILE} cannot be written: {error.strerror}") from None
+
     def write(self, name: str, text: str) -> None:
         """Writes a file of the outcome."""
         try:
@@ -134,6 +152,9 @@ class TuneFolder:
             sync_folder(self.folder)
         except OSError as error:
             raise StorageError(f"{self.folder / name} cannot be written: {error.strerror}") from None
+
+    def _write_progress(self) -> None:
+        write_whole(self.folder / PROGRESS_FILE, json.dumps(self.progress.document(), indent=1) + "\n", survives_power_cut=True)
 
     def _continue(self) -> None:
         stored = read_progress(self.folder)

@@ -7,12 +7,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from perfkit.gate.tune.effects import Effect, effects_of
 from perfkit.gate.tune.folder import Progress
+from perfkit.gate.tune.intervals import p99_interval_ns, throughput_interval_per_s
+from perfkit.gate.tune.moves import SearchSpace
 from perfkit.gate.tune.progress import Entry, State, TuneState
-from perfkit.gate.tune.race import CONFIRMATION_ERROR, ERROR, LOOKS, Answer, Ratio
+from perfkit.gate.tune.race import CONFIRMATION_ERROR, ERROR, FIRST_LOOK, Answer, Ratio
 from perfkit.gate.tune.space import Candidate
 from perfkit.result.part import Part
-from perfkit.units import format_rate_per_s
+from perfkit.scenario.measure import ObjectiveName
 
 SCHEMA = "perfkit.tune/1"
 _MOST_NAMED = 3
@@ -33,10 +36,16 @@ class Row(Part):
     reason: str = ""
     """The server's words, or why it is not in the race."""
     concurrency: int | None = None
-    """The requests in flight with which it is worth most, within the SLO."""
+    """The requests in flight with which it is worth most, within the SLO; 0 for arrivals at a rate."""
     throughput_per_s: float | None = None
+    throughput_interval_per_s: tuple[float, float] | None = None
+    """95 %, by how its windows differ; None with fewer than three."""
     p50_ns: int | None = None
     p99_ns: int | None = None
+    p99_interval_ns: tuple[int, int | None] | None = None
+    """95 %; without an upper end where too few requests lie above it."""
+    server_cpus: float | None = None
+    """How many CPUs the server's processes kept busy; None if that is not known."""
     slo: Literal["satisfied", "violated", "inconclusive"] | None = None
     """The verdict on all its windows there; None without an SLO, and without a window."""
     windows: int = 0
@@ -59,12 +68,20 @@ class TuneOutcome(Part):
     """The answer."""
     scenario: str
     target: str
+    objective: ObjectiveName = "goodput"
+    rate_per_s: float | None = None
+    """Of the arrivals, for `latency`."""
     slo: dict[str, str] = Field(default_factory=dict)
     """The limits, as the scenario has them."""
+    space: int
+    """The number of configurations of the space; those that were measured, or were to be from the start, are in `rows`."""
+    unmeasured_neighbours: int = 0
+    """Those that differ from the best one by one key and were not measured, of a space that was searched by moves."""
     best: int | None = None
     """The number of the best configuration, as far as it is known."""
     ratio: float | None = None
-    """Its throughput ÷ that of the present one, in the windows of the confirmation; None if that was not measured."""
+    """Its throughput ÷ that of the present one, in the windows of the confirmation; of `latency` its p99, of `cost` its throughput for each
+    CPU in use. None if that was not measured."""
     interval: tuple[float, float] | None = None
     """Of the ratio."""
     confidence: float = 1 - CONFIRMATION_ERROR
@@ -72,7 +89,7 @@ class TuneOutcome(Part):
     pairs: int = 0
     """Those of the confirmation that the ratio comes from."""
     others_better_by: float | None = None
-    """The share by which another configuration may be better than the best one, at most; None if that is unknown."""
+    """The share by which another measured configuration may be better than the best one, at most; None if that is unknown."""
     error_rate: float = ERROR
     """The chance that the best configuration was dropped, or that another one is better by more than stated, each at the concurrency that
     its scan chose."""
@@ -83,6 +100,7 @@ class TuneOutcome(Part):
     command: str = ""
     """That starts the server with the best configuration; empty for a running server."""
     rows: tuple[Row, ...]
+    effects: tuple[Effect, ...] = ()
     rounds: int = 0
     notes: tuple[str, ...] = ()
     """What limits the answer; sentences."""
@@ -91,9 +109,14 @@ class TuneOutcome(Part):
     """Without interruptions."""
     perfkit_version: str
 
+    def row(self, number: int) -> Row:
+        """The row of a configuration."""
+        return _row_of(self.rows, number)
+
 
 def tune_outcome(
     state: TuneState,
+    space: SearchSpace,
     candidates: Sequence[Candidate],
     progress: Progress,
     slo: Mapping[str, str],
@@ -103,28 +126,36 @@ def tune_outcome(
 ) -> TuneOutcome:
     """What the windows so far say."""
     inputs = progress.inputs
-    rows = tuple(_row(state, candidate, has_slo=bool(slo)) for candidate in candidates)
+    rows = tuple(_row(state, candidates[number], has_slo=bool(slo)) for number, entry in state.entries.items() if not entry.is_pending)
     best, ratio, answer = state.choice(inputs.indifference)
     bound = None if best is None else state.bound(best)
     kind = _kind(rows, best, answer)
     undecided = () if kind != "undecided" else _undecided(state, rows, answer, inputs.indifference)
+    measured = {row.number for row in rows}
+    beside = 0 if best is None or len(measured) == len(space) else len(set(space.neighbours(best)) - measured)
+    found = None if ratio is None else state.objective.figures(ratio.estimate, (ratio.low, ratio.high))
     return TuneOutcome(
         kind=kind,
-        sentence=_sentence(kind, rows, best, ratio, bound, slo),
+        sentence=_sentence(kind, rows, best, ratio, bound, slo, state, len(space)),
         scenario=str(inputs.scenario.get("name", "")),
         target=inputs.target,
+        objective=inputs.objective,
+        rate_per_s=inputs.rate_per_s,
         slo=dict(slo),
+        space=len(space),
+        unmeasured_neighbours=beside,
         best=best,
-        ratio=None if ratio is None else ratio.estimate,
-        interval=None if ratio is None else (ratio.low, ratio.high),
+        ratio=None if found is None else found[0],
+        interval=None if found is None else found[1],
         pairs=0 if ratio is None else ratio.pairs,
         others_better_by=None if bound is None else bound - 1,
         indifference=inputs.indifference,
         next_step=_next_step(progress) if best and kind != "kept" else "",
         command=candidates[best].applied if best and kind != "kept" and not progress.restores else "",
         rows=rows,
+        effects=tuple(effects_of(state, space)),
         rounds=state.closed_round,
-        notes=(*undecided, *notes),
+        notes=(*undecided, *_search_end(beside, len(measured), space.most), *notes),
         started_at=progress.started_at,
         duration_s=duration_s,
         perfkit_version=inputs.perfkit,
@@ -133,7 +164,7 @@ def tune_outcome(
 
 def changes_of(rows: Sequence[Row], number: int) -> dict[str, tuple[str, str]]:
     """The keys in which a configuration differs from the present one, with both values; empty text for a key that one does not have."""
-    present, values = rows[0].values, rows[number].values
+    present, values = rows[0].values, _row_of(rows, number).values
     return {key: (present.get(key, ""), values.get(key, "")) for key in {**present, **values} if present.get(key) != values.get(key)}
 
 
@@ -156,7 +187,11 @@ def _kind(rows: Sequence[Row], best: int | None, answer: Answer | None) -> Kind:
 
 def _chosen(rows: Sequence[Row], best: int, answer: Answer) -> Row:
     """The configuration to use."""
-    return rows[best if answer == "better" else 0]
+    return _row_of(rows, best if answer == "better" else 0)
+
+
+def _row_of(rows: Sequence[Row], number: int) -> Row:
+    return next(row for row in rows if row.number == number)
 
 
 def _row(state: TuneState, candidate: Candidate, *, has_slo: bool) -> Row:
@@ -169,8 +204,11 @@ def _row(state: TuneState, candidate: Candidate, *, has_slo: bool) -> Row:
         reason=entry.reason,
         concurrency=None if entry.step is None else state.ladder[entry.step],
         throughput_per_s=state.throughput_per_s(candidate.number) if has_windows else None,
+        throughput_interval_per_s=throughput_interval_per_s(entry.windows),
         p50_ns=state.percentile_ns(candidate.number, 0.5) if has_windows else None,
         p99_ns=state.percentile_ns(candidate.number, 0.99) if has_windows else None,
+        p99_interval_ns=p99_interval_ns(entry.windows),
+        server_cpus=state.server_cpus(candidate.number),
         slo=state.judged(candidate.number).verdict if has_windows and has_slo else None,
         windows=len(entry.windows),
         dropped_after=entry.out_after,
@@ -179,16 +217,33 @@ def _row(state: TuneState, candidate: Candidate, *, has_slo: bool) -> Row:
     )
 
 
-def _sentence(kind: Kind, rows: Sequence[Row], best: int | None, ratio: Ratio | None, bound: float | None, slo: Mapping[str, str]) -> str:
+def _search_end(beside: int, measured: int, most: int) -> Iterator[str]:
+    """Why the search by moves ended before the leader's neighbours were measured."""
+    if beside:
+        why = f"{most} are the most in one tune" if measured >= most else "the time was over"
+        yield f"{beside:,} {'neighbour' if beside == 1 else 'neighbours'} of the best configuration {'was' if beside == 1 else 'were'} not measured: {why}."
+
+
+def _sentence(
+    kind: Kind,
+    rows: Sequence[Row],
+    best: int | None,
+    ratio: Ratio | None,
+    bound: float | None,
+    slo: Mapping[str, str],
+    state: TuneState,
+    space: int,
+) -> str:
+    objective = state.objective
     limits = " and ".join(f"{name.replace('_', '.')} < {limit}" for name, limit in slo.items())
     under = f" under {limits}" if limits else ""
     if best is None and any(row.state in ("invalid", "waiting") for row in rows):
         return "No configuration could be measured."
     if best is None:
         return f"No configuration was found that answers requests{f' with {limits}' if limits else ''}."
-    no_other = "".join(f"; {part}" for part in _others(rows, best, bound))
+    no_other = "".join(f"; {part}" for part in _others(rows, best, bound, space))
+    figure = "" if ratio is None else objective.ratio_text(*objective.figures(ratio.estimate, (ratio.low, ratio.high)), under)
     if kind == "kept" and best != 0 and ratio is not None:
-        figure = f"{ratio.estimate:.2f} times the throughput{under} [{ratio.low:.2f}, {ratio.high:.2f}]"
         return f"The present configuration is good enough: the best other one has {figure}{no_other}."
     if kind == "kept":
         return f"No better configuration was found than the present one{no_other}."
@@ -196,26 +251,27 @@ def _sentence(kind: Kind, rows: Sequence[Row], best: int | None, ratio: Ratio | 
     if best == 0:
         return f"The present configuration is the best so far{no_other}."
     if rows[0].state == "unmet":
-        rate = rows[best].throughput_per_s or 0.0
-        return f"{changed}: {format_rate_per_s(rate)}{under}, which the present configuration meets at no load{no_other}."
+        return f"{changed}: {objective.text(state.value(best))}{under}{objective.unmet}{no_other}."
     if ratio is None:
         return f"{changed} leads, but it was not compared with the present configuration{no_other}."
-    figure = f"{ratio.estimate:.2f} times the throughput{under} [{ratio.low:.2f}, {ratio.high:.2f}]"
     return f"{changed}: {figure}{no_other}."
 
 
-def _others(rows: Sequence[Row], best: int, bound: float | None) -> Iterator[str]:
+def _others(rows: Sequence[Row], best: int, bound: float | None, space: int) -> Iterator[str]:
     """What is known of the configurations other than the best one; those that could not be compared are counted."""
     others = [row for row in rows if row.number != best]
     left_out = [row.state for row in others if row.state in _NOT_COMPARED and (row.number or row.state != "unmet")]
     worse = sum(row.state == "worse" for row in others)
     if bound is not None and bound > 1:
-        yield f"no other is better than it by more than {percent_text(bound - 1)}"
+        yield f"no {'other' if len(rows) == space else 'measured one'} is better than it by more than {percent_text(bound - 1)}"
     elif bound is not None and worse:
-        yield "all others are shown worse" if worse == len(others) else f"{worse:,} {'is' if worse == 1 else 'are'} shown worse"
+        everything = "all others are" if len(rows) == space else "all others that were measured are"
+        yield f"{everything if worse == len(others) else f'{worse:,} is' if worse == 1 else f'{worse:,} are'} shown worse"
     if left_out:
         counts = ", ".join(f"{left_out.count(state):,} {state}" for state in dict.fromkeys(left_out))
         yield f"{len(left_out):,} could not be compared ({counts})"
+    if len(rows) < space:
+        yield f"{len(rows):,} of {space:,} configurations of the space were measured"
 
 
 def _next_step(progress: Progress) -> str:
@@ -242,11 +298,11 @@ def _undecided(state: TuneState, rows: Sequence[Row], answer: Answer | None, ind
     if rows[0].state == "failed":
         found.append(f"The present configuration could not be measured to the end: {rows[0].reason}")
     if best not in (None, 0) and ratio is None and rows[0].state in ("racing", "worse"):
-        found.append(f"The time was over before the best configuration was compared with the present one in {LOOKS[0]} pairs.")
+        found.append(f"The time was over before the best configuration was compared with the present one in {FIRST_LOOK} pairs.")
     elif ratio is not None and ratio.low <= 1:
         most = "" if bound is None else f", and another one may be better than the present one by {percent_text(ratio.high * bound - 1)}"
         found.append(f"The interval of the ratio includes 1: the best configuration may be no better than the present one{most}.")
-    if best is not None and (row := rows[best] if answer is None else _chosen(rows, best, answer)).slo not in (None, "satisfied"):
+    if best is not None and (row := _row_of(rows, best) if answer is None else _chosen(rows, best, answer)).slo not in (None, "satisfied"):
         found.append(f"Whether {_named([row])} meets the SLO is not shown: {state.judged(row.number).reason}")
     return (*found, "More time decides more: --resume with a longer --time.") if found else ()
 

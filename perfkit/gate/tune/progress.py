@@ -1,16 +1,17 @@
 """The state of a tune, which follows from its windows alone: what each configuration is worth, and which are left. Pure."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
-
-import numpy as np
 
 from perfkit.gate.tune.folder import Window
 from perfkit.gate.tune.ladder import Scanned, best_step, next_step
-from perfkit.gate.tune.race import Answer, Ratio, Standing, answer_of, ratio_of_pairs, stand
+from perfkit.gate.tune.objective import GOODPUT, Objective
+from perfkit.gate.tune.race import FEWEST_ROUNDS, Answer, Ratio, Standing, answer_of, ratio_of_pairs, stand
+from perfkit.gate.tune.window_times import times_of
 from perfkit.result.model import MOST_FAILED_SHARE
-from perfkit.stats.buckets import BucketCounts, bucket_bounds_ns
+from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.percentiles import is_withheld
 from perfkit.stats.slo import CheckedAnswers, JudgedTimes, SloLimits, SloVerdict, judge_slo
 
@@ -26,9 +27,11 @@ _SCANS_UNTIL_INVALID, _SCANS_UNTIL_UNMET = 3, 2
 class Entry:
     """One configuration in the race."""
 
+    joined_later: bool = False
+    """Whether it joined the race after its first round."""
     state: State = "waiting"
     step: int | None = None
-    """Of the ladder: where its throughput is measured."""
+    """Of the ladder: where it is measured."""
     reason: str = ""
     """Why it is not in the race, as a sentence."""
     better: int | None = None
@@ -43,14 +46,26 @@ class Entry:
     failures: int = 0
     """How often the target was lost, or gave no usable answer, while it was measured."""
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether it joined later, and has too few windows for a comparison: it has no part in the answer until then."""
+        rounds = sum(one.phase == "race" for one in self.windows)
+        return self.joined_later and self.state in ("waiting", "racing") and rounds < FEWEST_ROUNDS
+
 
 class TuneState:
     """Adds windows in the order of measurement."""
 
-    def __init__(self, candidates: int, ladder: Sequence[int], slo: SloLimits | None) -> None:
-        self.entries = [Entry() for _ in range(candidates)]
+    def __init__(
+        self, first: Iterable[int], ladder: Sequence[int], slo: SloLimits | None, *, most: int | None = None, objective: Objective = GOODPUT
+    ) -> None:
+        """`first` are the numbers of the configurations that race from the start, and `most` is how many may, with those that join later."""
+        self.objective = objective
+        self.entries = {number: Entry() for number in first}
+        """By the configuration's number."""
         self.ladder = tuple(ladder)
         self._slo = slo
+        self._most = len(self.entries) if most is None else most
         self._arms: set[tuple[int, int]] = set()
         self.standing: Standing | None = None
         self.closed_round = 0
@@ -75,15 +90,20 @@ class TuneState:
                 self._leave(window.candidate, "invalid", window.reason)
             elif self.scan_step(window.candidate) is None:
                 self._end_scan(window.candidate)
-        elif not window.is_valid or window.throughput_per_s <= 0:
+        elif not window.is_valid or self.objective.value(window) <= 0:
             entry.invalid += window.phase == "race"
             if _are_too_many(entry.invalid, entry):
                 self._leave(window.candidate, "invalid", window.reason)
         elif entry.step is not None and window.concurrency == self.ladder[entry.step]:
             entry.windows.append(window)
             self._arms.add((window.candidate, window.concurrency))
-            if self._misses_slo(entry):
-                self._step_down(window.candidate)
+            if reason := self._miss(entry):
+                self._step_down(window.candidate, reason)
+
+    def open(self, numbers: Iterable[int]) -> None:
+        """Further configurations join the race; nothing changes for those that have."""
+        for number in numbers:
+            self.entries.setdefault(number, Entry(joined_later=True))
 
     def scan_step(self, candidate: int, start: int = 0) -> int | None:
         """The step of the ladder to scan next; None once it is known where the configuration is measured."""
@@ -101,34 +121,38 @@ class TuneState:
 
     def close_round(self, number: int | None = None) -> None:
         """Judges the race after a round, by default after the last one that has windows."""
-        last = max((window.round for entry in self.entries for window in entry.windows if window.phase == "race"), default=0)
+        last = max((window.round for entry in self.entries.values() for window in entry.windows if window.phase == "race"), default=0)
         number = last if number is None else number
         if number <= self.closed_round:
             return
         self.closed_round = number
-        left = [index for index, entry in enumerate(self.entries) if entry.state == "racing"]
+        left = self._racing()
         if number < 2 or not left:
             return
-        self.standing = stand(self._race_windows(), left, len(self._arms))
+        further = len(self._arms) - len({candidate for candidate, _ in self._arms})
+        self.standing = stand(self.race_windows(), left, self._most + further)
         for index, better in self.standing.worse.items():
             entry = self.entries[index]
             entry.state, entry.better, entry.out_after = "worse", better, number
 
     def left(self) -> list[int]:
         """The configurations that are still measured in the race."""
-        return [index for index, entry in enumerate(self.entries) if entry.state in ("waiting", "racing")]
+        return [index for index, entry in self.entries.items() if entry.state in ("waiting", "racing")]
 
     @property
     def leader(self) -> int | None:
         """The best configuration so far; None while none races."""
-        racing = [index for index, entry in enumerate(self.entries) if entry.state == "racing"]
+        racing = self._racing()
         if self.standing is not None and self.standing.leader in racing:
             return self.standing.leader
-        return max(racing, key=self.throughput_per_s, default=None)
+        return max(racing, key=self.value, default=None)
+
+    def _racing(self) -> list[int]:
+        return [index for index, entry in self.entries.items() if entry.state == "racing" and not entry.is_pending]
 
     def bound(self, candidate: int) -> float | None:
         """By which factor the best configuration may be better than this one, at most; None while nothing is known."""
-        if self.standing is None or any(entry.state == "waiting" for entry in self.entries):
+        if self.standing is None or any(entry.state == "waiting" and not entry.is_pending for entry in self.entries.values()):
             return None
         known = self.standing.bounds.get(candidate)
         return known if known is not None and known < float("inf") else None
@@ -143,7 +167,7 @@ class TuneState:
         return None
 
     def ratio(self, candidate: int) -> Ratio | None:
-        """The throughput of a configuration ÷ that of the present one, from the windows of the confirmation alone."""
+        """The value of a configuration ÷ that of the present one, from the windows of the confirmation alone."""
         return ratio_of_pairs(self.pairs(candidate))
 
     def shows_slo(self, candidate: int) -> bool:
@@ -164,38 +188,59 @@ class TuneState:
         return best, ratio, None if ratio is None else answer_of(ratio, self.bound(best), indifference)
 
     def pairs(self, candidate: int) -> list[tuple[float, float]]:
-        """The throughputs of a configuration and of the present one in the pairs of the confirmation."""
+        """The values of a configuration and of the present one in the pairs of the confirmation."""
         mine, present = (
-            {one.round: one.throughput_per_s for one in self.entries[index].windows if one.phase == "confirmation"}
+            {one.round: self.objective.value(one) for one in self.entries[index].windows if one.phase == "confirmation"}
             for index in (candidate, 0)
         )
         return [(mine[number], present[number]) for number in sorted(mine.keys() & present.keys())]
+
+    def levels(self) -> dict[int, float]:
+        """The logarithm of what each compared configuration is worth, less that of the rounds, by the last standing."""
+        known = {} if self.standing is None else self.standing.effects
+        return {index: known[index] for index, entry in self.entries.items() if index in known and not entry.is_pending}
+
+    def value(self, candidate: int) -> float:
+        """The geometric mean of the objective's value at its step; 0 without a window."""
+        windows = self.entries[candidate].windows
+        return statistics.geometric_mean(map(self.objective.value, windows)) if windows else 0.0
 
     def throughput_per_s(self, candidate: int) -> float:
         """The mean throughput at its step; 0 without a window."""
         windows = self.entries[candidate].windows
         return sum(one.throughput_per_s * one.length_s for one in windows) / sum(one.length_s for one in windows) if windows else 0.0
 
+    def server_cpus(self, candidate: int) -> float | None:
+        """The CPUs that the server's processes kept busy, on average; None where that is not known."""
+        known = [(one.server_cpus, one.length_s) for one in self.entries[candidate].windows if one.server_cpus is not None]
+        return sum(cpus * length_s for cpus, length_s in known) / sum(length_s for _, length_s in known) if known else None
+
     def percentile_ns(self, candidate: int, quantile: float) -> int | None:
-        """A percentile of the service times at its step; None with too few."""
-        times = BucketCounts.merged(part for one in self.entries[candidate].windows for part in _times_of(one))
+        """A percentile of the times at its step; None with too few."""
+        times = BucketCounts.merged(part for one in self.entries[candidate].windows for part in times_of(one))
         return None if is_withheld(quantile, times.count) else min(times.values_at([quantile])[0], times.max_ns)
 
     def judged(self, candidate: int) -> SloVerdict:
         """The SLO's verdict on the pooled windows at its step; only with an SLO."""
         return self._judge(self.entries[candidate].windows)
 
-    def _misses_slo(self, entry: Entry) -> bool:
-        """Whether the windows at the present step violate the SLO, and most of them are beyond it: a disturbance is in few of them."""
-        if self._slo is None or len(entry.windows) < _FEWEST_TO_STEP_DOWN:
-            return False
+    def _miss(self, entry: Entry) -> str:
+        """Why a configuration cannot stay at its step: its windows fall short of the load, or violate the SLO; a sentence, empty if it can.
+
+        Of an SLO, most of them are beyond it: a disturbance is in few of them.
+        """
+        if len(entry.windows) < _FEWEST_TO_STEP_DOWN:
+            return ""
+        if (shortfall := self.objective.shortfall(entry.windows)) or self._slo is None:
+            return shortfall
         each, most = [self._judge([one]) for one in entry.windows], len(entry.windows) / 2
         is_shown = self._judge(entry.windows).verdict == "violated" or sum(one.verdict == "violated" for one in each) > most
-        return is_shown and sum(one.is_beyond for one in each) > most
+        is_missed = is_shown and sum(one.is_beyond for one in each) > most
+        return self._judge(entry.windows).reason if is_missed else ""
 
     def _judge(self, windows: Sequence[Window]) -> SloVerdict:
         assert self._slo is not None
-        parts = [list(_times_of(one)) for one in windows]
+        parts = [list(times_of(one)) for one in windows]
         counts = {
             name: sum(getattr(one, name) for one in windows) for name in ("scheduled", "failed", "answers", "checked", "wrong", "refused")
         }
@@ -208,7 +253,8 @@ class TuneState:
         scanned = {}
         for one in entry.scans:
             if not _is_doubtful(one):
-                meets = _is_answered(one) and (self._slo is None or self._judge([one]).verdict != "violated")
+                meets = _is_answered(one) and not self.objective.shortfall([one])
+                meets = meets and (self._slo is None or self._judge([one]).verdict != "violated")
                 scanned[one.concurrency] = Scanned(self.ladder.index(one.concurrency), one.throughput_per_s, meets)
         return list(scanned.values())
 
@@ -219,9 +265,8 @@ class TuneState:
             entry.state = "racing"
             return
         least = min(entry.scans, key=lambda one: one.concurrency)
-        self._leave(
-            candidate, "unmet", least.reason or (self._judge([least]).reason if self._slo is not None else "no request was answered")
-        )
+        judged = self._judge([least]).reason if self._slo is not None else "no request was answered"
+        self._leave(candidate, "unmet", least.reason or self.objective.shortfall([least]) or judged)
 
     def _leave(self, candidate: int, state: State, reason: str) -> None:
         """Takes a configuration out of the race, for another reason than a better one."""
@@ -231,16 +276,15 @@ class TuneState:
 
     def _revive(self, candidate: int) -> None:
         """Those that were dropped because of a configuration are in the race again."""
-        dropped = [other for other in self.entries if other.state == "worse" and other.better == candidate]
+        dropped = [other for other in self.entries.values() if other.state == "worse" and other.better == candidate]
         for other in dropped:
             other.state, other.better, other.out_after = "racing", None, 0
         if dropped:
             self.standing = None
 
-    def _step_down(self, candidate: int) -> None:
-        """Measures a configuration with fewer requests in flight."""
+    def _step_down(self, candidate: int, reason: str) -> None:
+        """Measures a configuration with fewer requests in flight; without any, it is out for this reason."""
         entry = self.entries[candidate]
-        reason = self.judged(candidate).reason
         assert entry.step is not None
         entry.windows, entry.invalid = [], 0
         if entry.step == 0:
@@ -252,10 +296,11 @@ class TuneState:
             self._revive(candidate)
         self.standing = None
 
-    def _race_windows(self) -> Mapping[int, Mapping[int, float]]:
+    def race_windows(self) -> Mapping[int, Mapping[int, float]]:
+        """The value of each window of the race, by configuration and round, of those that were not left out."""
         return {
-            index: {one.round: one.throughput_per_s for one in entry.windows if one.phase == "race"}
-            for index, entry in enumerate(self.entries)
+            index: {one.round: self.objective.value(one) for one in entry.windows if one.phase == "race"}
+            for index, entry in self.entries.items()
             if entry.state in ("racing", "worse") and any(one.phase == "race" for one in entry.windows)
         }
 
@@ -272,12 +317,3 @@ def _is_doubtful(window: Window) -> bool:
 def _are_too_many(number: int, entry: Entry) -> bool:
     """Whether so many windows without a figure end a configuration."""
     return number >= max(_FEWEST_INVALID, _MOST_INVALID * len(entry.windows) + 1)
-
-
-def _times_of(window: Window) -> list[BucketCounts]:
-    parts = []
-    for pairs in window.times:
-        indices, counts = (np.array(column, dtype=np.int64) for column in zip(*pairs, strict=True))
-        lows, highs = bucket_bounds_ns(indices[[0, -1]])
-        parts.append(BucketCounts(indices, counts, int(lows[0]), int(highs[1])))
-    return parts

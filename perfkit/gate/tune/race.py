@@ -6,9 +6,10 @@ whenever the race is looked at: the best configuration is never dropped, and no 
 """
 
 import dataclasses
+import itertools
 import math
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -20,10 +21,12 @@ ERROR = 0.025
 """The chance that the best configuration is dropped, or that a stated bound is too low."""
 CONFIRMATION_ERROR = 0.025
 """The chance that the interval of the confirmation does not hold the ratio, at any of its looks."""
-LOOKS = (5, 8, 12, 18, 27, 40)
-"""The numbers of pairs after which the confirmation is looked at; the error is divided over them."""
+FIRST_LOOK = 5
+"""The number of pairs after which the confirmation is looked at for the first time; then after 8, 12, 18, 27, 40, 60, 90 and so on."""
 NARROW = 0.03
 """A confirmed ratio is known to this share."""
+FEWEST_ROUNDS = 2
+"""The common rounds with which two configurations are compared."""
 _FEWEST_OF_ITS_OWN = 5
 _PRIOR = 8
 """The degrees of freedom of the pooled variance where it is averaged with that of a configuration's own windows."""
@@ -40,6 +43,8 @@ class Standing:
     leader: int
     worse: Mapping[int, int]
     """The configurations that are shown worse, each with one that is better."""
+    effects: Mapping[int, float]
+    """The logarithm of what each configuration is worth, less that of the rounds, also of those dropped before."""
     bounds: Mapping[int, float]
     """For each configuration that is left, by which factor the best may be better than it: at least 1, infinite while nothing is known."""
 
@@ -47,7 +52,7 @@ class Standing:
 def stand(windows: Windows, left: Collection[int], entered: int) -> Standing:
     """Compares the configurations that are left; those dropped before still tell how the rounds differed.
 
-    `entered` is the number of configurations that ever raced. A difference is judged by Student's t with the variance of all windows;
+    `entered` is the number of configurations that may race, also later. A difference is judged by Student's t with the variance of all windows;
     where a configuration's own is larger and it has at least 5 windows, with a mean of both (as in G. Smyth, *Statistical Applications in
     Genetics and Molecular Biology* 3, 2004, with a prior of 8 degrees of freedom). The error is divided over configurations and rounds:
     of n common rounds the share 1/(n(n+1)), which add up to 1 (a union bound, so that the race may be looked at after each round).
@@ -62,7 +67,7 @@ def stand(windows: Windows, left: Collection[int], entered: int) -> Standing:
             worse[one] = min(beaten)[1]
     kept = [one for one in order if one not in worse]
     bounds = {one: math.exp(max([0.0, *(uppers[other, one] for other in kept if other != one)])) for one in kept}
-    return Standing(max(kept, key=lambda one: noise.effects.get(one, -math.inf)), worse, bounds)
+    return Standing(max(kept, key=lambda one: noise.effects.get(one, -math.inf)), worse, noise.effects, bounds)
 
 
 class _Noise:
@@ -88,15 +93,19 @@ class _Noise:
 
     def upper(self, one: int, other: int, entered: int) -> float:
         """The upper bound of how much better `one` is than `other`, as a logarithm; infinite with fewer than two common rounds."""
-        first, second = self._logs.get(one, {}), self._logs.get(other, {})
-        common = sorted(first.keys() & second.keys())
-        count = len(common)
-        if count < 2 or self.degrees < 1:
+        count = len(self._logs.get(one, {}).keys() & self._logs.get(other, {}).keys())
+        if count < FEWEST_ROUNDS or self.degrees < 1:
             return math.inf
-        mean = statistics.fmean(first[number] - second[number] for number in common)
+        mean, reach = self.difference(one, other, 1 - ERROR / (max(entered, 2) * count * (count + 1)))
+        return mean + reach
+
+    def difference(self, one: int, other: int, quantile: float) -> tuple[float, float]:
+        """The mean of `one` - `other` in their common rounds, and by how much this quantile of Student's t lies above it."""
+        first, second = self._logs[one], self._logs[other]
+        differences = [first[number] - second[number] for number in sorted(first.keys() & second.keys())]
         (variance, degrees), (other_variance, other_degrees) = self._variance_of(one), self._variance_of(other)
-        quantile = student_t_quantile(1 - ERROR / (max(entered, 2) * count * (count + 1)), min(degrees, other_degrees))
-        return mean + quantile * math.sqrt((variance + other_variance) / count)
+        t = student_t_quantile(quantile, min(degrees, other_degrees))
+        return statistics.fmean(differences), t * math.sqrt((variance + other_variance) / len(differences))
 
     def _variance_of(self, one: int) -> tuple[float, int]:
         """The variance of a configuration's windows, and its degrees of freedom: that of all windows, or more where its own is larger."""
@@ -108,7 +117,7 @@ class _Noise:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ratio:
-    """A ratio of throughputs with its 97.5 % interval, from so many pairs."""
+    """A ratio of what two configurations are worth with its interval, from so many pairs of windows: 97.5 % in the confirmation, 95 % in the race."""
 
     estimate: float
     low: float
@@ -121,18 +130,39 @@ class Ratio:
         return math.sqrt(self.high / self.low) - 1
 
 
-def ratio_of_pairs(pairs: Sequence[tuple[float, float]]) -> Ratio | None:
-    """The ratio of the first to the second throughput of pairs that were measured one after the other, at the last of the `LOOKS` so far.
+def ratios_to(base: int, windows: Windows) -> dict[int, Ratio]:
+    """The ratio of each other configuration to `base` in the rounds that both have, with a 95 % interval of its own; those with two such rounds."""
+    noise = _Noise(windows)
+    found = {}
+    for one in windows:
+        count = len(windows[one].keys() & windows.get(base, {}).keys())
+        if one != base and count >= FEWEST_ROUNDS and noise.degrees > 0:
+            mean, reach = noise.difference(one, base, 0.975)
+            found[one] = Ratio(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach), count)
+    return found
 
-    Student's t of the logarithms of the ratios, as in W. S. Gosset, *The Probable Error of a Mean* (1908), with the error divided by the
-    number of looks (a union bound, so that the confirmation may end at any of them). None before the first look.
+
+def _looks() -> Iterator[int]:
+    """The numbers of pairs after which the confirmation is looked at, without end."""
+    look = FIRST_LOOK
+    while True:
+        yield look
+        look = round(1.5 * look)
+
+
+def ratio_of_pairs(pairs: Sequence[tuple[float, float]]) -> Ratio | None:
+    """The ratio of the first to the second throughput of pairs that were measured one after the other, at the last look so far.
+
+    Student's t of the logarithms of the ratios, as in W. S. Gosset, *The Probable Error of a Mean* (1908), with the share 1/(k(k+1)) of
+    the error at the look k: they add up to 1 (a union bound, so that the confirmation may end at any look). None before the first one.
     """
-    count = max((look for look in LOOKS if look <= len(pairs)), default=0)
-    if not count:
+    looks = list(itertools.takewhile(lambda look: look <= len(pairs), _looks()))
+    if not looks:
         return None
+    count, share = looks[-1], 1 / (len(looks) * (len(looks) + 1))
     logs = [math.log(first / second) for first, second in pairs[:count]]
     mean, error = statistics.fmean(logs), statistics.stdev(logs) / math.sqrt(count)
-    reach = student_t_quantile(1 - CONFIRMATION_ERROR / len(LOOKS) / 2, count - 1) * error
+    reach = student_t_quantile(1 - CONFIRMATION_ERROR * share / 2, count - 1) * error
     return Ratio(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach), count)
 
 
@@ -152,4 +182,4 @@ def is_confirmed(ratio: Ratio | None, bound: float | None, indifference: float) 
     if ratio is None:
         return False
     answer = answer_of(ratio, bound, indifference)
-    return answer == "kept" or (answer == "better" and ratio.half_width <= NARROW) or ratio.pairs >= LOOKS[-1]
+    return answer == "kept" or (answer == "better" and ratio.half_width <= NARROW)

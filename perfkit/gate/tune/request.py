@@ -19,7 +19,9 @@ from perfkit.gate.tune.tuning import TuneRequest
 from perfkit.machine.cpus import usable_cpus
 from perfkit.measurement.connections import max_connections
 from perfkit.scenario.file import LoadedScenario, read_document, scenario_document
-from perfkit.scenario.load import ClosedLoadSpec
+from perfkit.scenario.load import ClosedLoadSpec, OpenLoadSpec
+from perfkit.scenario.measure import ObjectiveName
+from perfkit.scenario.model import Scenario
 from perfkit.target.address import redacted_url
 from perfkit.target.changed_model import ChangedModel, describe_changed, find_changed
 
@@ -37,6 +39,9 @@ class TunePlan:
     present: str
     """The model's present configuration as the server writes it; empty without `control`."""
     target: str
+    objective: ObjectiveName = "goodput"
+    rate_per_s: float | None = None
+    """Of the arrivals, for `latency`."""
 
     def progress(self, seed: int, started_at: str) -> Progress:
         """What the folder says of the tune."""
@@ -45,6 +50,8 @@ class TunePlan:
             target=self.target,
             candidates=tuple(dict(one.values) for one in self.candidates),
             ladder=self.ladder,
+            objective=self.objective,
+            rate_per_s=self.rate_per_s,
             indifference=self.indifference,
             perfkit=perfkit.__version__,
         )
@@ -78,25 +85,35 @@ class TunePlan:
 
 
 def plan_tune(
-    loaded: LoadedScenario, spaces: Sequence[str], *, indifference: float, is_default_load: bool, resumed: pathlib.Path | None = None
+    loaded: LoadedScenario,
+    spaces: Sequence[str],
+    *,
+    indifference: float,
+    is_default_load: bool,
+    objective: ObjectiveName | None = None,
+    resumed: pathlib.Path | None = None,
 ) -> TunePlan:
     """Reads the present configuration of a running server, and lists the candidates; raises UsageError and TargetError.
 
-    With `is_default_load` the ladder is perfkit's own, otherwise the scenario's concurrencies. `resumed` is the folder of a tune to
+    With `is_default_load` the ladder is perfkit's own, otherwise the scenario's concurrencies. `objective` replaces the scenario's. `resumed` is the folder of a tune to
     continue, whose configuration is put back at first if it was killed.
     """
     scenario = loaded.scenario
     _check(loaded)
+    objective = objective or (scenario.tune.objective if scenario.tune is not None else "goodput")
+    rate_per_s = _rate_per_s(scenario, objective)
     given = parse_space(spaces)
     if not given and scenario.tune is not None and scenario.tune.space is not None:
         given = {key: tuple(map(_as_text, values)) for key, values in scenario.tune.space.items()}
-    assert isinstance(scenario.load, ClosedLoadSpec)
-    most = max_connections(scenario)
-    ladder = tuple(one for one in CONCURRENCIES if one <= most) if is_default_load else tuple(sorted(scenario.load.closed.concurrency))
+    ladder: tuple[int, ...] = (0,)
+    if isinstance(scenario.load, ClosedLoadSpec) and rate_per_s is None:
+        most = max_connections(scenario)
+        ladder = tuple(one for one in CONCURRENCIES if one <= most) if is_default_load else tuple(sorted(scenario.load.closed.concurrency))
     if scenario.target.command is not None:
         command = scenario.target.command
         parse_arm("the command", f"{PREFIX}{command}", scenario)
-        return TunePlan(loaded, candidates_of_command(command, given), ladder, indifference, None, "", f"{PREFIX}{command}")
+        candidates = candidates_of_command(command, given)
+        return TunePlan(loaded, candidates, ladder, indifference, None, "", f"{PREFIX}{command}", objective, rate_per_s)
     urls = scenario.target.urls_by_protocol
     if not urls:
         raise UsageError("target: a tune needs a running server, or a command that starts one: give target.url or target.command")
@@ -114,7 +131,7 @@ def plan_tune(
         candidates = candidates_of_config(present, given or default_space(json.loads(present), len(usable_cpus())))
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
         raise TargetError(f"{control.address}: the configuration of model '{control.model}' has another form than Triton's") from None
-    return TunePlan(loaded, candidates, ladder, indifference, control, present, str(control.address))
+    return TunePlan(loaded, candidates, ladder, indifference, control, present, str(control.address), objective, rate_per_s)
 
 
 def put_back(folder: pathlib.Path, loaded: LoadedScenario | None = None) -> str:
@@ -153,8 +170,6 @@ def _check(loaded: LoadedScenario) -> None:
         raise UsageError("workloads: a tune measures one workload, and this scenario is a mix: give each workload a scenario of its own")
     if len(scenario.target.load_protocols) > 1:
         raise UsageError("target: a tune measures over one protocol: name one of them (--protocol http)")
-    if not isinstance(scenario.load, ClosedLoadSpec):
-        raise UsageError("load: a tune measures closed loops, whose concurrency it chooses: give load.closed, or leave out --rate")
     if scenario.fleet is not None:
         raise UsageError("fleet: a tune sends its load from this machine: remove fleet")
     if scenario.traces is not None:
@@ -163,6 +178,32 @@ def _check(loaded: LoadedScenario) -> None:
         raise UsageError("measure.requests: a tune chooses the lengths of its windows: remove it")
     if scenario.slo is not None and scenario.slo.first_response is not None:
         raise UsageError("slo.first_response: a tune judges whole answers: remove it")
+
+
+def _rate_per_s(scenario: Scenario, objective: ObjectiveName) -> float | None:
+    """The rate of the objective's arrivals; None for closed loops. Raises UsageError where the scenario does not fit the objective."""
+    load, given = scenario.load, scenario.tune.rate_per_s if scenario.tune is not None else None
+    if objective == "cost" and (scenario.target.command is None or not scenario.telemetry):
+        raise UsageError(
+            "--objective cost: the CPUs that the server's processes use are known only of a server that perfkit starts, with telemetry: give "
+            "cmd:COMMAND, and no telemetry: false"
+        )
+    if objective == "latency":
+        rates = (
+            ()
+            if not isinstance(load, OpenLoadSpec) or load.open.arrivals != "poisson" or load.open.shape is not None
+            else load.open.rates_per_s
+        )
+        if given is None and len(rates) != 1:
+            raise UsageError("--objective latency: its load is Poisson arrivals at one rate: give --rate 200, or tune.rate in the scenario")
+        return rates[0] if given is None else given
+    if given is not None:
+        raise UsageError(f"tune.rate: only the objective latency has a rate, not {objective}: remove it, or give --objective latency")
+    if not isinstance(load, ClosedLoadSpec):
+        raise UsageError(
+            "load: a tune measures closed loops, whose concurrency it chooses: give load.closed, or leave out --rate; or give --objective latency"
+        )
+    return None
 
 
 def _as_text(value: object) -> str:

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfkit.errors import UsageError, suggestion
+from perfkit.gate.tune.moves import MOST_MEASURED
 
-MOST_CANDIDATES = 64
+_MOST_COMBINATIONS = 6_400
 _BATCHING, _DELAY, _COUNT = "dynamic_batching", "dynamic_batching.max_queue_delay_microseconds", "instance_group.count"
 _DELAYS_US = ("0", "100", "500", "2000")
 _OPTIONAL = ("dynamic_batching", "instance_group", "max_batch_size", "optimization", "parameters", "response_cache", "sequence_batching")
@@ -114,14 +115,14 @@ def candidates_of_config(text: str, space: Space) -> tuple[Candidate, ...]:
     config = json.loads(text)
     for key in space:
         _check_key(config, key)
-    combinations = _combinations(space)
+    combinations = _combinations(_with_present(config, space))
     found: dict[str, Candidate] = {}
     for values in ({}, *combinations):
         changed = _changed(config, values)
         shown = {key: value for key in space if (value := present_value(changed, key))}
         applied = json.dumps(changed) if values else text
         found.setdefault(json.dumps(_canonical(changed), sort_keys=True), Candidate(len(found), shown, applied))
-    return _checked(tuple(found.values()), space)
+    return _checked(tuple(found.values()))
 
 
 def candidates_of_command(command: str, space: Space) -> tuple[Candidate, ...]:
@@ -137,7 +138,7 @@ def candidates_of_command(command: str, space: Space) -> tuple[Candidate, ...]:
     def filled(values: Values) -> str:
         return _PLACE.sub(lambda match: values.get(match[1], match[0]), command)
 
-    return _checked(tuple(Candidate(number, one, filled(one)) for number, one in enumerate(_combinations(space))), space)
+    return _checked(tuple(Candidate(number, one, filled(one)) for number, one in enumerate(_combinations(space))))
 
 
 def present_value(config: Config, key: str) -> str:
@@ -180,25 +181,37 @@ def _check_key(config: Config, key: str) -> None:
         known = {*_KEYS.get(name, ()), *(below for one in found for below in one)}
 
 
+def _with_present(config: Config, space: Space) -> Space:
+    """A space that is measured by moves, with the present value of each key among its values: the moves begin there."""
+    if math.prod(len(values) for values in space.values()) <= MOST_MEASURED:
+        return space
+    # a key of batching has no value without it
+    free = [key for key in space if _BATCHING not in space or not key.startswith(f"{_BATCHING}.")]
+    present = {key: present_value(config, key) for key in free}
+    return {key: values if present.get(key, values[0]) in values else (present[key], *values) for key, values in space.items()}
+
+
 def _combinations(space: Space) -> list[dict[str, str]]:
-    if (number := math.prod(len(values) for values in space.values())) > 100 * MOST_CANDIDATES:
-        raise UsageError(_too_many(number, space))
+    if (number := math.prod(len(values) for values in space.values())) > _MOST_COMBINATIONS:
+        raise UsageError(_too_many(f"{number:,} configurations, and {_MOST_COMBINATIONS:,} are the most", space))
+    moves = 1 + sum(len(values) - 1 for values in space.values())
+    if number > MOST_MEASURED and moves > MOST_MEASURED:
+        raise UsageError(
+            _too_many(f"{moves} configurations differ from the present one by one key, and {MOST_MEASURED} are measured at most", space)
+        )
     return [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
 
 
-def _checked(candidates: tuple[Candidate, ...], space: Space) -> tuple[Candidate, ...]:
-    if len(candidates) > MOST_CANDIDATES:
-        raise UsageError(_too_many(len(candidates), space))
+def _checked(candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
     if len(candidates) < 2:
         raise UsageError("--space: its only configuration is the present one: give further values")
     return candidates
 
 
-def _too_many(number: int, space: Space) -> str:
+def _too_many(what: str, space: Space) -> str:
     longest = max(space, key=lambda key: len(space[key]))
     return (
-        f"--space: {number:,} configurations, and {MOST_CANDIDATES} are the most: give fewer values, such as {longest}={','.join(space[longest][:2])}, "
-        "or leave a key out and tune it afterwards"
+        f"--space: {what}: give fewer values, such as {longest}={','.join(space[longest][:2])}, or leave a key out and tune it afterwards"
     )
 
 
@@ -211,7 +224,7 @@ def _changed(config: Config, values: Values) -> dict[str, Any]:
                 raise UsageError(f"--space {key}: expected off or on, found {value}")
             if value == "on":
                 changed.setdefault(_BATCHING, {})
-        elif key.partition(".")[0] != _BATCHING or values.get(_BATCHING) != "off":
+        elif value != present_value(config, key) and (key.partition(".")[0] != _BATCHING or values.get(_BATCHING) != "off"):
             _set(changed, key, value)
     if values.get(_BATCHING) == "off":
         changed.pop(_BATCHING, None)

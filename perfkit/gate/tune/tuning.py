@@ -16,31 +16,27 @@ from perfkit.gate.arm import GateContext, RunningTarget, RunSpec, measure_loads
 from perfkit.gate.pairs import GateObserver, Stage
 from perfkit.gate.tune.configured_server import ConfiguredServer, RefusedCandidateError
 from perfkit.gate.tune.folder import Phase, TuneFolder, Window
+from perfkit.gate.tune.moves import STAGE_ROUNDS, SearchSpace
+from perfkit.gate.tune.objective import objective_of
 from perfkit.gate.tune.outcome import TuneOutcome, tune_outcome
 from perfkit.gate.tune.progress import TuneState
 from perfkit.gate.tune.race import is_confirmed
 from perfkit.gate.tune.space import Candidate
+from perfkit.gate.tune.window_lengths import STEP_WARMUP_NS, first_window_s, scan_window_ns, usual_times_s, warmup_ns
 from perfkit.measurement.control import Interruption
 from perfkit.measurement.lifecycle import RunProcesses
 from perfkit.measurement.run_result import slo_limits
 from perfkit.result.interval_log import read_times
 from perfkit.result.model import Result
 from perfkit.scenario.file import LoadedScenario
-from perfkit.scenario.load import closed_loop
-from perfkit.scenario.model import Scenario
 from perfkit.stats.validity import INVALIDATING
 from perfkit.units import NS_PER_S, format_duration_ns, format_rate_per_s
 
-WARMUP_NS = NS_PER_S
-"""After a configuration was applied, unless the scenario gives another warm-up: the instances before may still be ending."""
-_STEP_WARMUP_NS, _SCAN_WINDOW_NS = NS_PER_S // 5, NS_PER_S // 2
-_LONGEST_FIRST_S, _FIRST_SHARE = 1.0, 1 / 120
-"""The first windows: their longest, and their part of the time."""
 _CONFIRMATION_SHARE = 0.2
 """The part of the time that is kept for the confirmation."""
 _GOOD_PAIRS = 8
-_USUAL_STEPS, _APPLIED_WITHIN_S = 8, 1.0
-"""What the first visits are expected to take: the steps of a scan, and the time in which a configuration is applied."""
+_LEAST_ROUNDS = 3
+"""Only as many join as there is time to measure so often."""
 _TOLD = ("shared_cpus", "busy_machine", "overloaded", "failed_requests")
 """The warnings that the outcome names where many windows have them."""
 
@@ -79,7 +75,11 @@ class _Tune:
     def __init__(self, request: TuneRequest, folder: TuneFolder, server: ConfiguredServer, context: GateContext) -> None:
         self._request, self._folder, self._server, self._context = request, folder, server, context
         slo = request.loaded.scenario.slo
-        self._state = TuneState(len(request.candidates), folder.progress.inputs.ladder, None if slo is None else slo_limits(slo))
+        self._space = SearchSpace([one.values for one in request.candidates])
+        limits, inputs = None if slo is None else slo_limits(slo), folder.progress.inputs
+        self._objective = objective_of(inputs.objective, inputs.rate_per_s)
+        self._state = TuneState(self._space.first, inputs.ladder, limits, most=self._space.most, objective=self._objective)
+        self._state.open(folder.progress.opened)
         self._clock, self._seed = context.clock, folder.progress.seed
         self._began_s = self._clock.now_ns() / NS_PER_S
         self._last_s = 0.0
@@ -93,6 +93,8 @@ class _Tune:
         self._visits_s: list[float] = []
         """How long applying a configuration and the warm-up took, of each visit of this session."""
         self._scans_s: list[float] = []
+        self._stage_round, self._stage_ends_s = 1, 0.0
+        """The first round since the last configurations joined, and when others may join though nothing is decided."""
 
     async def run(self) -> None:
         """Races and confirms, again if the confirmation shows that a configuration misses the SLO."""
@@ -112,8 +114,8 @@ class _Tune:
             f"{count:,} of {len(windows):,} windows have the warning {code}." for code, count in counts.items() if count > len(windows) / 4
         ]
         return tune_outcome(
-            self._state, self._request.candidates, self._folder.progress, {name: str(limit) for name, limit in limits.items()},
-            self._elapsed_s(), notes=notes,
+            self._state, self._space, self._request.candidates, self._folder.progress,
+            {name: str(limit) for name, limit in limits.items()}, self._elapsed_s(), notes=notes,
         )  # fmt: skip
 
     def _elapsed_s(self) -> float:
@@ -123,8 +125,12 @@ class _Tune:
         """Rounds, until the answer is known or the time for them is over."""
         state, ends_s = self._state, self._limit_s * (1 - _CONFIRMATION_SHARE)
         number = state.closed_round + 1
+        self._start_stage(number, ends_s)
         while state.left():
-            if number > 2 and self._is_raced():
+            is_raced = number > 2 and self._is_raced()
+            if (is_raced or self._is_stage_over(number)) and self._open_neighbours(number, ends_s):
+                is_raced = False
+            if is_raced:
                 return
             done = {one.candidate for one in self._folder.windows if one.phase == "race" and one.round == number}
             window_s = self._window_s(len(state.left()))
@@ -141,9 +147,38 @@ class _Tune:
 
     def _is_raced(self) -> bool:
         """Whether further rounds would tell nothing; the confirmation has further windows of the best one, unless it is the present one."""
+        if any(self._state.entries[one].is_pending for one in self._state.left()):
+            return False
         decided = self._state.is_decided(self._folder.progress.inputs.indifference)
         best = self._state.left()[0] if decided is None and len(self._state.left()) == 1 else decided
         return best is not None and (self._state.shows_slo(best) or (best != 0 and self._state.entries[0].step is not None))
+
+    def _is_stage_over(self, number: int) -> bool:
+        """Whether others may join though nothing is decided: no more would be known of which way to go."""
+        return number - self._stage_round >= STAGE_ROUNDS or (number - self._stage_round >= 2 and self._elapsed_s() > self._stage_ends_s)
+
+    def _open_neighbours(self, number: int, ends_s: float) -> bool:
+        """Has the neighbours of the leader join the race, as many as there is time for; false if none does."""
+        state = self._state
+        if state.leader is None or state.standing is None:
+            return False
+        joining = self._space.joining(state.leader, state.levels(), state.entries)
+        visit_s, first_s = (self._expected_s(self._first_s, scans=scans) for scans in (False, True))
+        left_s = ends_s - self._elapsed_s() - _LEAST_ROUNDS * len(state.left()) * visit_s
+        joining = joining[: max(int(left_s / (first_s + (_LEAST_ROUNDS - 1) * visit_s)), 0)]
+        if not joining:
+            return False
+        self._folder.open(joining)
+        state.open(joining)
+        self._start_stage(number, ends_s)
+        self._context.observer.message(
+            f"{self._request.candidates[state.leader].title} leads: {len(joining)} more configurations, {len(state.entries)} of {len(self._space)} in all"
+        )
+        return True
+
+    def _start_stage(self, number: int, ends_s: float) -> None:
+        """A stage has half of the time that is left."""
+        self._stage_round, self._stage_ends_s = number, (self._elapsed_s() + ends_s) / 2
 
     async def _confirm(self) -> bool:
         """Measures the leader and the present configuration in pairs, with fresh windows; false if one misses the SLO or cannot be applied."""
@@ -177,7 +212,7 @@ class _Tune:
 
     def _order(self, number: int) -> list[int]:
         """A random order of all configurations; in the first round the present one is the first, from whose scan those of the others start."""
-        order = list(range(len(self._request.candidates)))
+        order = list(self._state.entries)
         random.Random(f"round {self._seed} {number}").shuffle(order)
         return sorted(order, key=lambda one: one != 0) if number == 1 else order
 
@@ -195,7 +230,7 @@ class _Tune:
 
     @property
     def _first_s(self) -> float:
-        return first_window_s(self._limit_s)
+        return first_window_s(self._limit_s, self._objective)
 
     def _expected_s(self, window_s: float, *, scans: bool = False) -> float:
         """How long a visit will take, by those before; the first ones by the scenario."""
@@ -203,7 +238,7 @@ class _Tune:
         def mean(values: list[float], default: float) -> float:
             return sum(values) / len(values) if values else default
 
-        scan_s, visit_s = usual_times_s(self._request.loaded.scenario, len(self._ladder), self._first_s)
+        scan_s, visit_s = usual_times_s(self._request.loaded.scenario, len(self._ladder), self._first_s, self._objective)
         return window_s + mean(self._visits_s, visit_s) + (mean(self._scans_s, scan_s) if scans else 0.0)
 
     async def _visit(self, candidate: int, phase: Phase, number: int, window_s: float) -> None:
@@ -214,19 +249,19 @@ class _Tune:
         try:
             async with self._server.applied(one, self._context, stage) as target:
                 is_applied = True
-                warmup_ns = self._warmup_ns
+                warm_ns = self._warmup_ns
                 while (step := state.scan_step(candidate, self._first_step)) is not None:
                     scan_s = self._elapsed_s()
-                    if not self._fits(warmup_ns + self._scan_ns):
+                    if not self._fits(warm_ns + self._scan_ns):
                         return
-                    await self._measure(candidate, "scan", number, self._ladder[step], self._scan_ns, warmup_ns, target)
-                    warmup_ns, measured_s = min(_STEP_WARMUP_NS, warmup_ns), measured_s + self._elapsed_s() - scan_s
+                    await self._measure(candidate, "scan", number, self._ladder[step], self._scan_ns, warm_ns, target)
+                    warm_ns, measured_s = min(STEP_WARMUP_NS, warm_ns), measured_s + self._elapsed_s() - scan_s
                 if measured_s:
                     self._scans_s.append(measured_s)
                 step = state.entries[candidate].step
                 length_ns = round(window_s * NS_PER_S)
-                if step is not None and self._fits(warmup_ns + length_ns):
-                    await self._measure(candidate, phase, number, self._ladder[step], length_ns, warmup_ns, target)
+                if step is not None and self._fits(warm_ns + length_ns):
+                    await self._measure(candidate, phase, number, self._ladder[step], length_ns, warm_ns, target)
                     self._visits_s.append(self._elapsed_s() - began_s - measured_s - window_s)
         except RefusedCandidateError as error:
             if candidate == 0:
@@ -244,7 +279,7 @@ class _Tune:
 
     @property
     def _scan_ns(self) -> int:
-        return _scan_window_ns(self._first_s)
+        return scan_window_ns(self._first_s, self._objective)
 
     @property
     def _ladder(self) -> Sequence[int]:
@@ -252,7 +287,7 @@ class _Tune:
 
     @property
     def _warmup_ns(self) -> int:
-        return _warmup_ns(self._request.loaded.scenario)
+        return warmup_ns(self._request.loaded.scenario)
 
     @property
     def _first_step(self) -> int:
@@ -260,9 +295,9 @@ class _Tune:
         return max((self._state.entries[0].step or 0) - 1, 0)
 
     async def _measure(
-        self, candidate: int, phase: Phase, number: int, concurrency: int, window_ns: int, warmup_ns: int, target: RunningTarget
+        self, candidate: int, phase: Phase, number: int, concurrency: int, window_ns: int, warm_ns: int, target: RunningTarget
     ) -> None:
-        spec = RunSpec(closed_loop(concurrency), self._seed, warmup_ns, window_ns)
+        spec = RunSpec(self._objective.load(concurrency), self._seed, warm_ns, window_ns)
         name = f"{phase}-{number}-{candidate}-{concurrency}"
         (result,) = await measure_loads([spec], target, self._context, name)
         folder, place = self._context.folder / f"{name}-0", (candidate, phase, number, concurrency)
@@ -278,27 +313,6 @@ class _Tune:
         self._context.observer.message(f"  {describe_window(window, title)}")
 
 
-def first_window_s(limit_s: float) -> float:
-    """The length of the first windows of a tune that may take so long."""
-    return min(_LONGEST_FIRST_S, limit_s * _FIRST_SHARE)
-
-
-def usual_times_s(scenario: Scenario, steps: int, window_s: float) -> tuple[float, float]:
-    """What the scan of a configuration and a further visit are expected to take, by the scenario alone; without the visit's window."""
-    warmup_ns = _warmup_ns(scenario)
-    scan_s = min(steps, _USUAL_STEPS) * (_scan_window_ns(window_s) + min(_STEP_WARMUP_NS, warmup_ns)) / NS_PER_S
-    return scan_s, warmup_ns / NS_PER_S + _APPLIED_WITHIN_S
-
-
-def _scan_window_ns(window_s: float) -> int:
-    return min(_SCAN_WINDOW_NS, round(window_s * NS_PER_S))
-
-
-def _warmup_ns(scenario: Scenario) -> int:
-    given = scenario.measure.warmup_ns
-    return WARMUP_NS if given == "auto" else given
-
-
 def describe_window(window: Window, title: str) -> str:
     """A window on one line."""
     if window.refusal:
@@ -307,7 +321,8 @@ def describe_window(window: Window, title: str) -> str:
         return f"{title}: failed: {window.reason}"
     p99 = "" if window.p99_ns is None else f", p99 {format_duration_ns(window.p99_ns)}"
     not_valid = "" if window.is_valid else ", NOT VALID"
-    return f"{'scan, ' * (window.phase == 'scan')}{title}: {window.concurrency} in flight, {format_rate_per_s(window.throughput_per_s)}{p99}{not_valid}"
+    in_flight = f"{window.concurrency} in flight, " if window.concurrency else ""
+    return f"{'scan, ' * (window.phase == 'scan')}{title}: {in_flight}{format_rate_per_s(window.throughput_per_s)}{p99}{not_valid}"
 
 
 def _window_of(result: Result, seconds: Sequence[tuple[tuple[int, int], ...]], place: tuple[int, Phase, int, int]) -> Window:
@@ -329,6 +344,7 @@ def _window_of(result: Result, seconds: Sequence[tuple[tuple[int, int], ...]], p
         throughput_per_s=point.throughput_per_s,
         p50_ns=point.times.p50,
         p99_ns=point.times.p99,
+        server_cpus=None if point.server_cpu is None else point.server_cpu.cpus,
         scheduled=point.requests.scheduled,
         failed=point.requests.scheduled - point.requests.ok,
         answers=answers.answers,

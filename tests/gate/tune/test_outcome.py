@@ -117,3 +117,46 @@ def test_a_bound_is_rounded_up(share, text):
 def test_a_difference_of_configurations_has_the_changed_keys_alone():
     diff = config_diff('{"b": [1], "a": 1}', '{"a": 1, "b": [2]}')
     assert [line for line in diff.splitlines() if line[0] in "+-" and line[:3] not in ("+++", "---")] == ["-    1", "+    2"]
+
+
+def test_a_searched_space_says_how_much_of_it_was_measured():
+    outcome = make_outcome([100, 160, 160.2], rounds=20, unmeasured=77)
+    assert outcome.kind == "better"
+    assert (len(outcome.rows), outcome.space) == (3, 80)
+    assert "no measured one is better than it by more than" in outcome.sentence
+    assert outcome.sentence.endswith("; 3 of 80 configurations of the space were measured.")
+    assert make_outcome([100, 160, 130], unmeasured=77).sentence.endswith(
+        "; all others that were measured are shown worse; 3 of 80 configurations of the space were measured."
+    )
+
+
+def test_neighbours_that_were_not_measured_are_counted():
+    outcome = make_outcome([100, 130, 160], unmeasured=77)  # the counts go on with 4
+    assert outcome.unmeasured_neighbours == 1
+    assert "1 neighbour of the best configuration was not measured: the time was over." in outcome.notes
+    assert make_outcome([100, 160, 130], unmeasured=77).unmeasured_neighbours == 0
+
+
+def test_the_objective_is_in_the_sentence():
+    latency = make_outcome([0.1, 0.2], objective="latency")
+    assert latency.sentence.startswith("instance_group.count 1 → 2: p99 at 100/s 0.50 times the present one's under p99 < 50ms [0.50, 0.50]; all others")
+    assert latency.ratio == pytest.approx(0.5, rel=0.01)
+    assert latency.interval is not None
+    assert latency.interval[0] < (latency.ratio or 0.0) < latency.interval[1]
+    assert [row.p99_ns is not None for row in latency.rows] == [True, True]
+    cost = make_outcome([100, 160], objective="cost")
+    assert cost.sentence.startswith("instance_group.count 1 → 2: 1.60 times the throughput per CPU in use under p99 < 50ms [1.59, 1.6")
+    assert cost.rows[1].server_cpus == pytest.approx(2.0)
+
+
+def test_what_each_key_does_by_itself_is_the_ratio_in_common_rounds():
+    outcome = make_outcome([100, 160, 130], rounds=5)
+    assert [(effect.key, effect.value, effect.number) for effect in outcome.effects] == [
+        ("instance_group.count", "2", 1),
+        ("instance_group.count", "3", 2),
+    ]
+    assert [effect.ratio for effect in outcome.effects] == pytest.approx([1.6, 1.3], rel=0.005)
+    assert all(effect.interval[0] < effect.ratio < effect.interval[1] for effect in outcome.effects)
+    assert all(effect.rounds >= 2 for effect in outcome.effects)
+    latency = make_outcome([0.1, 0.2], objective="latency").effects[0]
+    assert latency.ratio == pytest.approx(0.5, rel=0.01)

@@ -3,6 +3,7 @@
 import pytest
 
 from perfkit.gate.tune.folder import Window
+from perfkit.gate.tune.objective import objective_of
 from perfkit.gate.tune.progress import TuneState
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.slo import SloLimits
@@ -24,7 +25,7 @@ def scans(candidate, rates, **more):
 
 
 def state_of(windows, candidates=2, slo=SLO):
-    state = TuneState(candidates, LADDER, slo)
+    state = TuneState(range(candidates), LADDER, slo)
     for one in windows:
         state.add(one)
     return state
@@ -71,14 +72,16 @@ def test_the_slower_configuration_is_dropped_and_the_faster_one_leads():
 
 def test_the_same_windows_give_the_same_state_whenever_the_rounds_are_closed():
     windows = [*scans(0, (100, 200, 300)), *scans(1, (100, 200, 305)), *raced((300, 305), 5)]
-    at_the_end, at_once = state_of(windows), TuneState(2, LADDER, SLO)
+    at_the_end, at_once = state_of(windows), TuneState(range(2), LADDER, SLO)
     for one in windows:
         at_once.add(one)
         if one.phase == "race" and one.candidate == 1:
             at_once.close_round(one.round)
     at_the_end.close_round()
     assert at_the_end.standing == at_once.standing
-    assert [entry.out_after for entry in at_the_end.entries] == [entry.out_after for entry in at_once.entries]
+    assert {one: entry.out_after for one, entry in at_the_end.entries.items()} == {
+        one: entry.out_after for one, entry in at_once.entries.items()
+    }
 
 
 def test_a_configuration_whose_windows_miss_the_slo_goes_one_step_down_and_those_it_beat_are_in_again():
@@ -169,3 +172,64 @@ def test_without_a_slo_mostly_failed_requests_still_are_no_throughput():
     state = state_of([window(0, "scan", 1, 1, 100, failed=600, reason="most requests failed: busy")] * 2, slo=None)
     assert state.entries[0].state == "unmet"
     assert state.entries[0].reason == "most requests failed: busy"
+
+
+def test_one_that_joins_later_has_no_part_in_the_answer_until_it_is_compared():
+    state = state_of([*scans(0, (100, 200, 300)), *scans(1, (100, 200, 400)), *raced((300, 400), 6)])
+    state.close_round()
+    state.open([7])
+    assert state.left() == [1, 7]
+    assert (state.leader, state.is_decided(0.03)) == (1, 1)
+    for one in (*scans(7, (100, 200, 500)), window(7, "race", 7, 4, 500), window(1, "race", 7, 4, 401)):
+        state.add(one)
+    state.close_round()
+    assert state.entries[7].is_pending
+    assert state.is_decided(0.03) == 1, "one common round says nothing"
+    for one in (window(7, "race", 8, 4, 501), window(1, "race", 8, 4, 400)):
+        state.add(one)
+    state.close_round()
+    assert not state.entries[7].is_pending
+    assert (state.leader, state.is_decided(0.03)) == (7, 7)
+    assert (state.entries[1].state, state.entries[1].better) == ("worse", 7)
+    assert max(state.levels(), key=state.levels().get) == 7
+
+
+def test_the_error_is_divided_over_all_that_may_join():
+    windows = [*scans(0, (100, 200, 300)), *scans(1, (100, 200, 300)), *raced((300, 300), 5)]
+    few, many = (TuneState(range(2), LADDER, SLO, most=most) for most in (2, 64))
+    for one in windows:
+        few.add(one)
+        many.add(one)
+    few.close_round()
+    many.close_round()
+    assert few.standing.bounds[0] < many.standing.bounds[0]
+
+
+def test_a_rate_that_a_configuration_does_not_deliver_takes_it_out():
+    objective = objective_of("latency", 1000.0)
+    state = TuneState(range(2), (0,), None, objective=objective)
+    for candidate in range(2):
+        state.add(window(candidate, "scan", 1, 0, 1000))
+        assert state.entries[candidate].state == "racing"
+    state.add(window(1, "race", 1, 0, 700, p99_ns=400_000_000))
+    state.add(window(1, "race", 2, 0, 700, p99_ns=400_000_000))
+    assert (state.entries[1].state, state.entries[1].reason) == (
+        "unmet", "the rate is not delivered: 1,400 of 2,000 requests were answered within the windows",
+    )  # fmt: skip
+    behind = TuneState(range(1), (0,), None, objective=objective)
+    behind.add(window(0, "scan", 1, 0, 700))
+    behind.add(window(0, "scan", 1, 0, 700))
+    assert behind.entries[0].state == "unmet"
+
+
+def test_the_lower_p99_leads_whatever_the_throughput():
+    state = TuneState(range(2), (0,), None, objective=objective_of("latency", 1000.0))
+    for candidate, ms in enumerate((10, 5)):
+        state.add(window(candidate, "scan", 1, 0, 1000, p99_ns=ms * 1_000_000))
+    for number in range(1, 6):
+        for candidate, ms in enumerate((10, 5)):
+            wobble = 1 + 0.01 * ((number * (candidate + 3)) % 5)
+            state.add(window(candidate, "race", number, 0, 1000, p99_ns=round(ms * 1_000_000 * wobble)))
+    state.close_round()
+    assert state.leader == 1
+    assert state.entries[0].state == "worse"

@@ -2,11 +2,13 @@
 
 import math
 
+import numpy as np
 import pytest
 import scipy.stats
 
+from benchmarks.simulated_spaces import separable
 from benchmarks.simulated_tunes import Noise, simulate
-from perfkit.gate.tune.race import ratio_of_pairs, stand
+from perfkit.gate.tune.race import is_confirmed, ratio_of_pairs, ratios_to, stand
 
 FACTORIAL = [0.1 * a + 0.05 * b - 0.04 * a * b for a in range(4) for b in range(4)]
 """Two keys of four values with an interaction; the best is (3, 0), at 0.3."""
@@ -42,7 +44,7 @@ def test_the_best_is_dropped_in_no_more_races_than_stated():
 
 def test_the_interval_of_the_confirmation_holds_the_ratio_though_it_is_looked_at_until_it_is_narrow():
     races = [simulate([0.0, 0.3], Noise([0.03, 0.03]), seed, 0.03) for seed in range(400)]
-    assert {one.pairs for one in races} <= {5, 8, 12, 18, 27, 40}
+    assert {one.pairs for one in races} <= {5, 8, 12, 18, 27, 40, 60, 90, 135, 202}
     assert sum(one.covers for one in races) >= 0.975 * len(races)
 
 
@@ -69,8 +71,8 @@ def test_a_configuration_alone_is_the_best():
 
 def test_the_ratio_of_pairs_is_students_t_of_the_logarithms():
     ratio = ratio_of_pairs([(110.0, 100.0), (121.0, 100.0), (110.0, 110.0), (133.1, 110.0), (100.0, 100.0)])
-    # logs in units of ln 1.1: 1, 2, 0, 2, 0: mean 1, standard deviation 1; t of 4 degrees of freedom at 1 - 0.025 / 6 / 2
-    reach = scipy.stats.t.ppf(1 - 0.025 / 12, 4) * math.log(1.1) / math.sqrt(5)
+    # logs in units of ln 1.1: 1, 2, 0, 2, 0: mean 1, standard deviation 1; t of 4 degrees of freedom with half of the error at the first look
+    reach = scipy.stats.t.ppf(1 - 0.025 / 4, 4) * math.log(1.1) / math.sqrt(5)
     assert ratio is not None
     assert ratio.estimate == pytest.approx(1.1)
     assert ratio.low == pytest.approx(1.1 * math.exp(-reach), rel=1e-6)
@@ -84,3 +86,44 @@ def test_pairs_after_a_look_wait_for_the_next_one():
     last = ratio_of_pairs(pairs)
     assert last is not None
     assert last.pairs == 8
+
+
+def test_more_pairs_decide_at_last_what_40_leave_open():
+    noisy = [(100.0 * math.exp(0.05 + 0.2 * (-1) ** number), 100.0) for number in range(2000)]
+    ratios = [ratio_of_pairs(noisy[:count]) for count in (40, 60, 90, 2000)]
+    assert [ratio and ratio.pairs for ratio in ratios] == [40, 60, 90, 1533]
+    assert [is_confirmed(ratio, 1.0, 0.03) for ratio in ratios] == [False, False, False, True]
+    last = ratios[-1]
+    assert last is not None
+    # the 15th look: the share 1 / (15 × 16) of the error; the logarithms have the standard deviation 0.2
+    assert last.half_width == pytest.approx(math.exp(scipy.stats.t.ppf(1 - 0.025 / 480, 1532) * 0.2 / math.sqrt(1533)) - 1, rel=1e-3)
+
+
+def test_a_space_of_hundreds_is_searched_by_moves():
+    space = separable(1)
+    races = [simulate(space.truth, Noise(0.02, drift=0.05), seed, 0.03, space.values) for seed in range(3)]
+    assert len(space.values) == 625
+    assert max(race.measured for race in races) <= 64
+    assert max(race.loss for race in races) <= 0.03
+    assert max(race.measured_loss - race.bound for race in races) <= 0
+
+
+def test_the_interval_of_a_ratio_in_the_race_is_95_per_cent():
+    draw = np.random.default_rng(3)
+    held = 0
+    for _ in range(400):
+        levels = draw.normal(0, 0.3, 6)
+        windows = {
+            one: {number: math.exp(0.2 * one + level + draw.normal(0, 0.05)) for number, level in enumerate(levels, 1)} for one in range(3)
+        }
+        ratio = ratios_to(0, windows)[2]
+        held += ratio.low <= math.exp(0.4) <= ratio.high
+    assert 0.92 * 400 <= held <= 0.98 * 400
+
+
+def test_ratios_come_from_the_rounds_that_both_have():
+    windows = {0: {1: 100.0, 2: 100.0, 3: 101.0}, 1: {1: 200.0, 2: 202.0}, 2: {3: 300.0, 4: 300.0}, 3: {4: 1.0}}
+    found = ratios_to(0, windows)
+    assert found.keys() == {1}
+    assert found[1].estimate == pytest.approx(math.sqrt(2 * 2.02))
+    assert found[1].pairs == 2

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from perfkit.errors import UsageError
+from perfkit.gate.tune.moves import SearchSpace
 from perfkit.gate.tune.space import (
     candidates_of_command,
     candidates_of_config,
@@ -103,7 +104,16 @@ def test_a_command_gets_the_values_and_keeps_its_ports():
         ("serve {port}", {"threads": ("1", "2")}, "write {threads} in it"),
         ("serve {port}", {}, "nothing varies"),
         ("serve {port} {threads}", {"threads": ("1",)}, "its only configuration is the present one"),
-        ("serve {a} {b}", {"a": tuple(map(str, range(9))), "b": tuple(map(str, range(8)))}, "72 configurations, and 64 are the most"),
+        (
+            "serve {a} {b}",
+            {"a": tuple(map(str, range(81))), "b": tuple(map(str, range(80)))},
+            "6,480 configurations, and 6,400 are the most",
+        ),
+        (
+            "serve {a} {b}",
+            {"a": tuple(map(str, range(60))), "b": tuple(map(str, range(6)))},
+            "65 configurations differ from the present one by one key",
+        ),
     ],
 )
 def test_a_command_without_a_space_is_refused(command, space, sentence):
@@ -160,3 +170,16 @@ def test_a_number_as_text_is_the_same_value():
     assert [one.title for one in candidates] == [f"dynamic_batching.max_queue_delay_microseconds {delay}" for delay in (100, 500)]
     assert is_same_config('{"a": ["100"]}', '{"a": [100]}')
     assert not is_same_config('{"a": "0100"}', '{"a": 100}')
+
+
+def test_a_large_space_has_the_present_value_of_each_key():
+    space = {"instance_group.count": ("1", "4", "8"), "parameters.a": ("3", "4", "5", "6"), "parameters.b": tuple("vwxyz"), **BATCHING}
+    candidates = candidates_of_config(json.dumps(CONFIG), space)
+    assert len(candidates) == 4 * 5 * 6 * 3  # with the present count, a and no b; batching is off, or on with one of two delays
+    star = SearchSpace([one.values for one in candidates]).star
+    assert {key: sum(one == key for one in star.values()) for key in space if key in star.values()} == {
+        "instance_group.count": 3, "parameters.a": 4, "parameters.b": 5, "dynamic_batching": 2,
+    }  # fmt: skip
+    changed = json.loads(candidates[next(number for number, key in star.items() if key == "parameters.b")].applied)
+    assert changed["parameters"].pop("b") == {"string_value": "v"}
+    assert changed == CONFIG

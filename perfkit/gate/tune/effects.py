@@ -1,0 +1,35 @@
+"""What each key does by itself, from the race. Pure."""
+
+from collections.abc import Iterator
+
+from perfkit.gate.tune.moves import SearchSpace
+from perfkit.gate.tune.progress import TuneState
+from perfkit.gate.tune.race import ratios_to
+from perfkit.result.part import Part
+
+
+class Effect(Part):
+    """What one key does by itself: a configuration that differs from the present one by it alone."""
+
+    key: str
+    value: str
+    """With the values of keys that have one only then, such as a delay of batching."""
+    number: int
+    """The configuration's number."""
+    ratio: float
+    """What the objective compares ÷ that of the present configuration, in the race's rounds that both have."""
+    interval: tuple[float, float]
+    """95 % for each effect by itself: of twenty, one is expected to miss its ratio."""
+    rounds: int
+
+
+def effects_of(state: TuneState, space: SearchSpace) -> Iterator[Effect]:
+    """Those of the configurations that were measured in at least two rounds with the present one, key by key."""
+    windows, present = state.race_windows(), space.values(0)
+    ratios, keys = ratios_to(0, windows) if 0 in windows else {}, space.star
+    for number in sorted(keys.keys() & ratios.keys(), key=lambda one: (list(keys.values()).index(keys[one]), one)):
+        key, values, ratio = keys[number], space.values(number), ratios[number]
+        further = "".join(f", {other} {value}" for other, value in values.items() if other != key and other not in present)
+        figure, interval = state.objective.figures(ratio.estimate, (ratio.low, ratio.high))
+        value = f"{values.get(key, 'none')}{further}"
+        yield Effect(key=key, value=value, number=number, ratio=figure, interval=interval, rounds=ratio.pairs)

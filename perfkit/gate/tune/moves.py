@@ -1,0 +1,104 @@
+"""The order in which the configurations of a space join the race: all at once, or by moves from the leader. Pure.
+
+A space of at most `MOST_MEASURED` configurations is measured as a whole. Of a larger one, the present configuration and those that differ from it by one key
+join first (a star). Later the neighbours of the leader join, which differ from it by one key: for numbers by the next lower or higher value.
+"""
+
+import contextlib
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+MOST_MEASURED = 64
+STAGE_ROUNDS = 8
+"""After so many rounds others join the race though nothing is decided: those that are alike may take long."""
+Values = Mapping[str, str]
+
+
+class SearchSpace:
+    """The configurations of a space by number, of which 0 is the present one."""
+
+    def __init__(self, values: Sequence[Values]) -> None:
+        self._values = values
+        self._ranks: dict[str, dict[str, int]] = {}
+        """The order of the values of those keys whose values are numbers."""
+        for key in {key for one in values for key in one}:
+            with contextlib.suppress(ValueError):
+                ordered = sorted({one[key] for one in values if key in one}, key=float)
+                self._ranks[key] = {value: rank for rank, value in enumerate(ordered)}
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def values(self, number: int) -> Values:
+        """The value of each key."""
+        return self._values[number]
+
+    @property
+    def most(self) -> int:
+        """The largest number of configurations that are measured, over which the error is controlled."""
+        return min(len(self), MOST_MEASURED)
+
+    @property
+    def first(self) -> tuple[int, ...]:
+        """Those that are measured from the start."""
+        return tuple(range(len(self))) if len(self) <= MOST_MEASURED else (0, *self.star)
+
+    @property
+    def star(self) -> dict[int, str]:
+        """Those that differ from the present one by one key alone, with this key."""
+        return self._differing_by_one(0)
+
+    def neighbours(self, number: int) -> tuple[int, ...]:
+        """Those that a move by one key leads to."""
+        found = self._differing_by_one(number)
+        return tuple(other for other, key in found.items() if self._is_step(key, self._values[number], self._values[other]))
+
+    def _forecast(self, levels: Mapping[int, float], opened: Collection[int]) -> int | None:
+        """The configuration not opened with the highest forecast, if that is above those of all in `levels`; None without one.
+
+        The forecast is a sum of effects of the keys' values, fitted by least squares.
+        """
+        columns: dict[tuple[str, str], int] = {}
+        for number in levels:
+            for pair in self._values[number].items():
+                columns.setdefault(pair, len(columns))
+        known = [number for number, values in enumerate(self._values) if all(pair in columns for pair in values.items())]
+        design: npt.NDArray[np.float64] = np.zeros((len(known), len(columns) + 1))
+        design[:, -1] = 1.0
+        for row, number in enumerate(known):
+            for pair in self._values[number].items():
+                design[row, columns[pair]] = 1.0
+        measured = np.array([number in levels for number in known])
+        effects = np.linalg.lstsq(design[measured], np.array([levels[number] for number in known if number in levels]), rcond=None)[0]
+        forecasts = design @ effects
+        free = [row for row, number in enumerate(known) if number not in opened]
+        best = max(free, key=lambda row: float(forecasts[row]), default=None)
+        return known[best] if best is not None and forecasts[best] > forecasts[measured].max() else None
+
+    def joining(self, leader: int, levels: Mapping[int, float], opened: Collection[int]) -> tuple[int, ...]:
+        """Those that join next: the one that is forecast to be better than all in `levels`, and the leader's neighbours.
+
+        `levels` has the logarithm of what each measured one is worth, and `opened` those that have joined before.
+        """
+        if len(opened) >= self.most:
+            return ()
+        forecast = self._forecast(levels, opened)
+        found = dict.fromkeys(number for number in (forecast, *self.neighbours(leader)) if number is not None and number not in opened)
+        return tuple(found)[: self.most - len(opened)]
+
+    def _differing_by_one(self, number: int) -> dict[int, str]:
+        values = self._values[number]
+        differing = {other: _differing(values, one) for other, one in enumerate(self._values) if other != number}
+        return {other: keys[0] for other, keys in differing.items() if len(keys) == 1}
+
+    def _is_step(self, key: str, values: Values, others: Values) -> bool:
+        ranks = self._ranks.get(key)
+        return ranks is None or key not in values or key not in others or abs(ranks[values[key]] - ranks[others[key]]) == 1
+
+
+def _differing(values: Values, others: Values) -> list[str]:
+    """The keys with different values, without those that follow from another one: without `dynamic_batching`, there is no delay of it."""
+    differing = [key for key in {**values, **others} if values.get(key) != others.get(key)]
+    return [key for key in differing if not any(key.startswith(f"{other}.") for other in differing)]
