@@ -6,7 +6,7 @@ import pydantic
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from perfkit.scenario.load import ColdStartLoadSpec, IdleLoadSpec, LoadSpec
-from perfkit.scenario.section import Count, Cpus, Duration, OneOrMoreTexts, Section, Share, Text, parse_duration, parse_host_and_port
+from perfkit.scenario.section import Count, Cpus, Duration, OneOrMoreTexts, Section, Share, Size, Text, parse_duration, parse_host_and_port
 from perfkit.scenario.workload import SharedMemorySpec
 from perfkit.units import NS_PER_S, write_duration_ns
 
@@ -95,12 +95,24 @@ class Gate(Section):
         return metrics
 
 
+class TuneConstraints(Section):
+    """What the server may use at most, in each window of a tune; a server on this machine."""
+
+    cpu: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """How many CPUs all its processes keep busy together, a mean over the window."""
+    gpu_memory_bytes: Annotated[Size, Field(gt=0)] | None = Field(default=None, alias="gpu_memory")
+    """The memory used of the GPUs that it may use, by whatever process, at its peak."""
+
+
 class Tune(Section):
     """What `perfkit tune` varies; other commands ignore this section."""
 
     space: Annotated[dict[Text, Annotated[tuple[Text | int | float | bool, ...], Field(min_length=1)]], Field(min_length=1)] | None = None
     """The values of each key: of the model's configuration, such as `instance_group.count: [1, 2, 4]`, or of the places in `target.command`, such
-    as `threads: [1, 2]` for `{threads}`. The first value of a place is the present one. The default follows from the model's configuration."""
+    as `threads: [1, 2]` for `{threads}`. The first value of a place is the present one. The default follows from the model's configuration. Keys of
+    an ensemble begin with a member: `MEMBER.instance_group.count`."""
+    constraints: TuneConstraints | None = None
+    """Limits on what the server uses. A configuration that is over one at every load has no place in the answer."""
 
 
 RankFigure = Literal[

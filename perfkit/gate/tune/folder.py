@@ -6,10 +6,10 @@ It has its final name from the start: whoever has to put a configuration back mu
 import json
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from perfkit.errors import ResultError, StorageError
 from perfkit.input_file import read_bounded
@@ -55,6 +55,12 @@ class Window(Part):
     """Answers with an error in them, as `CheckedAnswers.refused`."""
     times: tuple[tuple[tuple[int, int], ...], ...] = ()
     """The service times of each second: indices of buckets (`stats/buckets`) with their counts."""
+    cpus: float | None = None
+    """How many CPUs the server's processes used; None if that is unknown, or not limited."""
+    gpu_memory_bytes: int | None = None
+    """The most GPU memory that was used; None like `cpus`."""
+    over: str = ""
+    """What of it is over a limit, with both figures; a sentence."""
     warnings: tuple[str, ...] = ()
     """The codes of its warnings."""
     reason: str = ""
@@ -84,16 +90,18 @@ class Progress(Part):
     seed: int
     started_at: str
     restores: bool = False
-    """Whether the present configuration is in `present-config.json`, and is put back at the end."""
+    """Whether the present configurations, which are in `present-config.json`, are put back at the end."""
     url: str = ""
     """Of the server whose configuration is changed, without credentials."""
     model: str = ""
+    models: tuple[str, ...] = ()
+    """Those whose configurations are tuned: the model, or members of an ensemble; empty where places of a command alone vary."""
 
 
 class TuneFolder:
     """Stores a tune; one that was interrupted continues with the same folder. Raises ResultError if the folder holds anything else."""
 
-    def __init__(self, folder: pathlib.Path, progress: Progress, present: str, *, resumes: bool) -> None:
+    def __init__(self, folder: pathlib.Path, progress: Progress, present: Mapping[str, str], *, resumes: bool) -> None:
         self.folder, self.progress, self.present = folder, progress, present
         self.windows: list[Window] = []
         try:
@@ -106,7 +114,7 @@ class TuneFolder:
             folder.mkdir(parents=True, exist_ok=True)
             ensure_writable(folder, folder)
             if present:
-                write_whole(folder / PRESENT_FILE, present, survives_power_cut=True)
+                write_whole(folder / PRESENT_FILE, json.dumps(present, indent=1) + "\n", survives_power_cut=True)
             write_whole(folder / PROGRESS_FILE, json.dumps(progress.document(), indent=1) + "\n", survives_power_cut=True)
         except OSError as error:
             raise ResultError(f"--out {folder}: cannot be written: {error.strerror}") from None
@@ -143,7 +151,7 @@ class TuneFolder:
                 f"--out {self.folder}: it holds a tune with different inputs ({', '.join(changed)}): give the same inputs to continue it, or "
                 "another --out"
             )
-        self.progress, self.present = stored, read_present(self.folder) if stored.restores else ""
+        self.progress, self.present = stored, read_present(self.folder) if stored.models else {}
         self.windows = list(read_windows(self.folder))
 
 
@@ -152,12 +160,13 @@ def read_progress(folder: pathlib.Path) -> Progress:
     return read_part(folder / PROGRESS_FILE, Progress, PROGRESS_SCHEMA)
 
 
-def read_present(folder: pathlib.Path) -> str:
-    """The configuration that a tune found on the server, byte for byte; raises ResultError."""
+def read_present(folder: pathlib.Path) -> dict[str, str]:
+    """The configurations that a tune found, by model, each byte for byte as the server wrote it; raises ResultError."""
     try:
-        return read_bounded(folder / PRESENT_FILE, _LARGEST_BYTES).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ResultError(f"{folder / PRESENT_FILE}: cannot be read: {error}") from None
+        return TypeAdapter(dict[str, str]).validate_json(read_bounded(folder / PRESENT_FILE, _LARGEST_BYTES), strict=True)
+    except (OSError, ValidationError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error.errors()[0]["msg"]
+        raise ResultError(f"{folder / PRESENT_FILE}: cannot be read: {reason}") from None
 
 
 def read_windows(folder: pathlib.Path) -> Sequence[Window]:

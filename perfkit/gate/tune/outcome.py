@@ -29,7 +29,7 @@ class Row(Part):
     values: dict[str, str]
     state: State
     """`racing`: not shown worse; `worse`; `refused` by the server; `failed`: the server was lost, or gave no usable answer, while it was
-    measured; `unmet`: the SLO at any load; `invalid`: not measurable; `waiting`: not measured, for lack of time."""
+    measured; `unmet`: the SLO, or a limit on what the server uses, at any load; `invalid`: not measurable; `waiting`: not measured, for lack of time."""
     reason: str = ""
     """The server's words, or why it is not in the race."""
     concurrency: int | None = None
@@ -61,6 +61,8 @@ class TuneOutcome(Part):
     target: str
     slo: dict[str, str] = Field(default_factory=dict)
     """The limits, as the scenario has them."""
+    constraints: dict[str, str] = Field(default_factory=dict)
+    """The limits on what the server uses."""
     best: int | None = None
     """The number of the best configuration, as far as it is known."""
     ratio: float | None = None
@@ -81,7 +83,7 @@ class TuneOutcome(Part):
     next_step: str = ""
     """What to do with the best configuration, a sentence; empty if it is the present one."""
     command: str = ""
-    """That starts the server with the best configuration; empty for a running server."""
+    """That starts the server with the best configuration; empty where that is the present one's."""
     rows: tuple[Row, ...]
     rounds: int = 0
     notes: tuple[str, ...] = ()
@@ -100,28 +102,31 @@ def tune_outcome(
     duration_s: float,
     *,
     notes: Sequence[str],
+    constraints: Mapping[str, str] | None = None,
 ) -> TuneOutcome:
     """What the windows so far say."""
-    inputs = progress.inputs
+    inputs, limits = progress.inputs, constraints or {}
     rows = tuple(_row(state, candidate, has_slo=bool(slo)) for candidate in candidates)
     best, ratio, answer = state.choice(inputs.indifference)
     bound = None if best is None else state.bound(best)
     kind = _kind(rows, best, answer)
+    command = candidates[best].command if best and kind != "kept" and candidates[best].command != candidates[0].command else ""
     undecided = () if kind != "undecided" else _undecided(state, rows, answer, inputs.indifference)
     return TuneOutcome(
         kind=kind,
-        sentence=_sentence(kind, rows, best, ratio, bound, slo),
+        sentence=_sentence(kind, rows, best, ratio, bound, [*_slo_texts(slo), *(f"{what} ≤ {most}" for what, most in limits.items())]),
         scenario=str(inputs.scenario.get("name", "")),
         target=inputs.target,
         slo=dict(slo),
+        constraints=dict(limits),
         best=best,
         ratio=None if ratio is None else ratio.estimate,
         interval=None if ratio is None else (ratio.low, ratio.high),
         pairs=0 if ratio is None else ratio.pairs,
         others_better_by=None if bound is None else bound - 1,
         indifference=inputs.indifference,
-        next_step=_next_step(progress) if best and kind != "kept" else "",
-        command=candidates[best].applied if best and kind != "kept" and not progress.restores else "",
+        next_step=_next_step(progress, changed_models(candidates, best), command=command) if best and kind != "kept" else "",
+        command=command,
         rows=rows,
         rounds=state.closed_round,
         notes=(*undecided, *notes),
@@ -141,6 +146,16 @@ def config_diff(present: str, best: str) -> str:
     """The difference of two configurations, as a unified diff of their JSON with sorted keys."""
     before, after = (json.dumps(json.loads(text), indent=2, sort_keys=True).splitlines(keepends=True) for text in (present, best))
     return "".join(difflib.unified_diff(before, after, "present", "best"))
+
+
+def changed_models(candidates: Sequence[Candidate], best: int) -> tuple[str, ...]:
+    """The models of which a configuration has another one than the present."""
+    return tuple(model for model, text in candidates[best].configs.items() if text != candidates[0].configs[model])
+
+
+def best_stem(model: str, tuned: str) -> str:
+    """How the names of the files with a model's best configuration begin; those of an ensemble's members have their names."""
+    return "best" if model == tuned else f"best.{model}"
 
 
 def percent_text(share: float) -> str:
@@ -179,8 +194,10 @@ def _row(state: TuneState, candidate: Candidate, *, has_slo: bool) -> Row:
     )
 
 
-def _sentence(kind: Kind, rows: Sequence[Row], best: int | None, ratio: Ratio | None, bound: float | None, slo: Mapping[str, str]) -> str:
-    limits = " and ".join(f"{name.replace('_', '.')} < {limit}" for name, limit in slo.items())
+def _sentence(
+    kind: Kind, rows: Sequence[Row], best: int | None, ratio: Ratio | None, bound: float | None, all_limits: Sequence[str]
+) -> str:
+    limits = " and ".join(all_limits)
     under = f" under {limits}" if limits else ""
     if best is None and any(row.state in ("invalid", "waiting") for row in rows):
         return "No configuration could be measured."
@@ -204,6 +221,10 @@ def _sentence(kind: Kind, rows: Sequence[Row], best: int | None, ratio: Ratio | 
     return f"{changed}: {figure}{no_other}."
 
 
+def _slo_texts(slo: Mapping[str, str]) -> list[str]:
+    return [f"{name.replace('_', '.')} < {limit}" for name, limit in slo.items()]
+
+
 def _others(rows: Sequence[Row], best: int, bound: float | None) -> Iterator[str]:
     """What is known of the configurations other than the best one; those that could not be compared are counted."""
     others = [row for row in rows if row.number != best]
@@ -218,13 +239,21 @@ def _others(rows: Sequence[Row], best: int, bound: float | None) -> Iterator[str
         yield f"{len(left_out):,} could not be compared ({counts})"
 
 
-def _next_step(progress: Progress) -> str:
-    if not progress.restores:
+def _next_step(progress: Progress, changed: Sequence[str], *, command: str) -> str:
+    if not progress.models:
         return "Compare both in pairs (perfkit gate) before it serves. To use it, start the server with this command:"
-    return (
-        f"Compare both in pairs (perfkit gate) before it serves. To use it, put best.config.pbtxt in place of config.pbtxt in the folder of model '{progress.model}', after a look at best.diff, and load "
-        "the model again."
+    names = [(f"{best_stem(model, progress.model)}.config.pbtxt", f"{best_stem(model, progress.model)}.diff", model) for model in changed]
+    files = ", and ".join(f"{text} in place of config.pbtxt in the folder of model '{model}'" for text, _, model in names)
+    place = ", where {repository} is the repository" * ("{repository}" in command)
+    start = (
+        f"start the server with this command{place}:"
+        if command
+        else "load the model again."
+        if progress.restores
+        else "start the server again."
     )
+    put = f"put {files}, after a look at {' and '.join(diff for _, diff, _ in names)}, and " if files else ""
+    return f"Compare both in pairs (perfkit gate) before it serves. To use it, {put}{start}"
 
 
 def _undecided(state: TuneState, rows: Sequence[Row], answer: Answer | None, indifference: float) -> tuple[str, ...]:

@@ -186,8 +186,15 @@ class TuneState:
         return self._judge(self.entries[candidate].windows)
 
     def _misses_slo(self, entry: Entry) -> bool:
-        """Whether the windows at the present step violate the SLO, and most of them are beyond it: a disturbance is in few of them."""
-        if self._slo is None or len(entry.windows) < _FEWEST_TO_STEP_DOWN:
+        """Whether the windows at the present step violate the SLO, and most of them are beyond it: a disturbance is in few of them.
+
+        Windows that are over a limit of another kind are beyond it, too.
+        """
+        if len(entry.windows) < _FEWEST_TO_STEP_DOWN:
+            return False
+        if sum(bool(one.over) for one in entry.windows) > len(entry.windows) / 2:
+            return True
+        if self._slo is None:
             return False
         each, most = [self._judge([one]) for one in entry.windows], len(entry.windows) / 2
         is_shown = self._judge(entry.windows).verdict == "violated" or sum(one.verdict == "violated" for one in each) > most
@@ -208,7 +215,7 @@ class TuneState:
         scanned = {}
         for one in entry.scans:
             if not _is_doubtful(one):
-                meets = _is_answered(one) and (self._slo is None or self._judge([one]).verdict != "violated")
+                meets = _is_answered(one) and not one.over and (self._slo is None or self._judge([one]).verdict != "violated")
                 scanned[one.concurrency] = Scanned(self.ladder.index(one.concurrency), one.throughput_per_s, meets)
         return list(scanned.values())
 
@@ -220,7 +227,9 @@ class TuneState:
             return
         least = min(entry.scans, key=lambda one: one.concurrency)
         self._leave(
-            candidate, "unmet", least.reason or (self._judge([least]).reason if self._slo is not None else "no request was answered")
+            candidate,
+            "unmet",
+            least.reason or least.over or (self._judge([least]).reason if self._slo is not None else "no request was answered"),
         )
 
     def _leave(self, candidate: int, state: State, reason: str) -> None:
@@ -240,7 +249,7 @@ class TuneState:
     def _step_down(self, candidate: int) -> None:
         """Measures a configuration with fewer requests in flight."""
         entry = self.entries[candidate]
-        reason = self.judged(candidate).reason
+        reason = next((one.over for one in entry.windows if one.over), "") or self.judged(candidate).reason
         assert entry.step is not None
         entry.windows, entry.invalid = [], 0
         if entry.step == 0:

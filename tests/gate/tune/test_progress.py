@@ -169,3 +169,21 @@ def test_without_a_slo_mostly_failed_requests_still_are_no_throughput():
     state = state_of([window(0, "scan", 1, 1, 100, failed=600, reason="most requests failed: busy")] * 2, slo=None)
     assert state.entries[0].state == "unmet"
     assert state.entries[0].reason == "most requests failed: busy"
+
+
+def test_a_configuration_is_measured_where_it_is_within_all_limits():
+    over = {"over": "the server used 3.00 CPUs, and 2 are the limit"}
+    state = state_of([*scans(0, (100, 200, 300))[:2], window(0, "scan", 1, 4, 300, **over)], candidates=1, slo=None)
+    assert LADDER[state.entries[0].step] == 2
+    for number in (1, 2):
+        state.add(window(0, "race", number, 2, 200, **over))
+    assert LADDER[state.entries[0].step] == 1
+    for number in (3, 4):
+        state.add(window(0, "race", number, 1, 100, **over))
+    assert state.entries[0].state == "unmet"
+    assert state.entries[0].reason == over["over"]
+
+
+def test_a_configuration_that_is_over_a_limit_at_every_load_is_out_with_the_reason():
+    windows = [window(0, "scan", 1, 1, 100, over="9 GB of GPU memory were used, and 8GiB are the limit")] * 2
+    assert state_of(windows, candidates=1, slo=None).entries[0].reason == windows[0].over

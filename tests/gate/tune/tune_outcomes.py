@@ -56,10 +56,17 @@ def make_outcome(
         for one in (leader, 0):
             if one is not None and state.entries[one].step is not None:
                 add(one, "confirmation", number, 4, noisy(one, number))
-    candidates = [Candidate(number, {"instance_group.count": str(number + 1)}, f"serve {number + 1}") for number in range(len(rates))]
+    candidates = [
+        Candidate(number, {"instance_group.count": str(number + 1)}, configs={"m": str(number)})
+        if restores
+        else Candidate(number, {"instance_group.count": str(number + 1)}, f"serve {number + 1}")
+        for number in range(len(rates))
+    ]
     inputs = TuneInputs(
         scenario={"name": "m"}, target="http://127.0.0.1:8000", candidates=tuple(dict(one.values) for one in candidates), ladder=LADDER,
         indifference=0.03, perfkit="0",
     )  # fmt: skip
-    progress = Progress(inputs=inputs, seed=1, started_at="2026-01-02T03:04:05.678+00:00", restores=restores, model="m")
+    progress = Progress(
+        inputs=inputs, seed=1, started_at="2026-01-02T03:04:05.678+00:00", restores=restores, model="m", models=("m",) if restores else ()
+    )
     return tune_outcome(state, candidates, progress, {"p99": "50ms"}, 321.0, notes=())
