@@ -2,7 +2,9 @@
 
 import argparse
 import asyncio
+import contextlib
 import json
+import math
 import os
 import pathlib
 import random
@@ -34,6 +36,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "and batching as the model's configuration allows them"
     )
     parser.add_argument("--space", action="append", default=[], metavar="KEY=VALUE[,VALUE…]", help=space)
+    repository = (
+        "the model repository of a server that cmd:COMMAND starts, with {repository} where the command takes its folder: each configuration "
+        "is written into a copy of it"
+    )
+    parser.add_argument("--repository", type=pathlib.Path, metavar="DIR", help=repository)
     time = "spend at most this long, such as 20m, which is the default"
     parser.add_argument("--time", type=positive_duration_ns, default="20m", metavar="TIME", help=time)
     indifference = "how much better another configuration may be in a decided answer; default: 3%%"
@@ -43,6 +50,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "CPU that the server's processes use, with cmd:COMMAND"
     )
     parser.add_argument("--objective", choices=("goodput", "latency", "cost"), metavar="OBJECTIVE", help=objective)
+    cpus = "the CPUs that the server's processes may keep busy, such as 4; the server is on this machine"
+    parser.add_argument("--max-cpu", type=_positive_number, metavar="N", help=cpus)
+    memory = "the GPU memory that may be used while it serves, such as 8GiB; the server is on this machine"
+    parser.add_argument("--max-gpu-memory", type=_size, metavar="SIZE", help=memory)
     parser.add_argument("--dry-run", action="store_true", help="print the configurations and the time, and change nothing")
     restore = (
         "put back the configuration that the tune in this folder found, after perfkit was killed; with a target where it needs credentials"
@@ -62,6 +73,9 @@ def _execute(options: argparse.Namespace) -> ExitCode:
 
     if not options.scenario and options.restore is None:
         raise UsageError("a target is missing: perfkit tune URL -m MODEL, perfkit tune SCENARIO, or perfkit tune cmd:COMMAND -m MODEL")
+    options.protocols = _protocols(options)
+    limits = {"cpu": options.max_cpu, "gpu_memory": options.max_gpu_memory}
+    options.settings = [*options.settings, *(f"tune.constraints.{key}={value}" for key, value in limits.items() if value is not None)]
     source = scenario_source(options) if options.scenario else None
     if source is not None and options.print_scenario:
         print(scenario_text(document_with_settings(source, options.settings)), end="")
@@ -85,6 +99,8 @@ def _tune(loaded: "LoadedScenario", options: argparse.Namespace) -> ExitCode:
     from perfkit.report.tune import render_tune_html
     from perfkit.result.output_folder import default_folder, locked
 
+    if options.repository is not None and not options.quiet:
+        print("perfkit: the server is started once, to read the configuration of its model", file=sys.stderr, flush=True)
     plan = plan_tune(
         loaded,
         options.space,
@@ -92,6 +108,8 @@ def _tune(loaded: "LoadedScenario", options: argparse.Namespace) -> ExitCode:
         objective=options.objective,
         is_default_load=options.concurrency is None and _is_of_options(options),
         resumed=options.out if options.resume and not options.dry_run else None,
+        repository=options.repository,
+        ready_within_ns=options.ready_timeout,
     )
     if options.dry_run:
         _print_space(plan, options.time)
@@ -182,12 +200,40 @@ def _print_space(plan: "TunePlan", time_ns: int) -> None:
     )
 
 
+def _protocols(options: argparse.Namespace) -> list[str] | None:
+    """The protocols of the URLs that the tune needs: with load over gRPC also HTTP, over which the configuration is changed."""
+    from perfkit.cli.url_scenario import is_url
+
+    if len(options.protocols or ()) > 1:
+        raise UsageError("--protocol: a tune measures over one protocol: give http or grpc alone")
+    has_both_urls = sum(map(is_url, options.scenario)) > 1
+    return None if options.protocols == ["grpc"] and has_both_urls else options.protocols
+
+
 def _is_of_options(options: argparse.Namespace) -> bool:
     """Whether the command line describes the scenario, whose load is then perfkit's own."""
     from perfkit.cli.url_scenario import is_url
     from perfkit.target.command import COMMAND_PREFIX
 
     return any(is_url(word) or word.startswith(COMMAND_PREFIX) for word in options.scenario)
+
+
+def _positive_number(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 < (number := float(text)) < math.inf:
+            return number
+    raise argparse.ArgumentTypeError(f"expected a number above zero, such as 4 or 0.5, found {text!r}")
+
+
+def _size(text: str) -> str:
+    from perfkit.units import parse_size_bytes
+
+    try:
+        if parse_size_bytes(text) > 0:
+            return text
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    raise argparse.ArgumentTypeError(f"expected a size such as 8GiB, found {text!r}")
 
 
 def _share(text: str) -> float:

@@ -80,6 +80,7 @@ def configuration_text(row: Row) -> str:
 
 def state_text(row: Row, outcome: TuneOutcome) -> str:
     """What became of a configuration, in words."""
+    missed = " or ".join(["SLO"] * bool(outcome.slo) + ["limits"] * bool(outcome.constraints))
     texts = {
         "racing": "not told apart from the best"
         if row.number != outcome.best
@@ -89,7 +90,7 @@ def state_text(row: Row, outcome: TuneOutcome) -> str:
         "worse": f"worse than no. {row.better} (round {row.dropped_after})",
         "refused": f"refused: {row.reason}",
         "failed": f"failed while it was measured: {row.reason}",
-        "unmet": f"SLO missed at every load: {row.reason}" if outcome.slo else f"not measured: {row.reason}",
+        "unmet": f"{missed} missed at every load: {row.reason}" if missed else f"not measured: {row.reason}",
         "invalid": f"not measurable: {row.reason}",
         "waiting": "not measured: the time was over",
     }
@@ -228,3 +229,5 @@ def _facts(outcome: TuneOutcome) -> Iterator[tuple[str, str]]:
     yield "wrong bounds", f"at most {outcome.error_rate:.1%} of races"
     if outcome.slo:
         yield "SLO", ", ".join(f"{name.replace('_', '.')} {limit}" for name, limit in outcome.slo.items())
+    if outcome.constraints:
+        yield "limits", ", ".join(f"{what} ≤ {most}" for what, most in outcome.constraints.items())

@@ -6,7 +6,19 @@ import pydantic
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from perfkit.scenario.load import ColdStartLoadSpec, IdleLoadSpec, LoadSpec
-from perfkit.scenario.section import Count, Cpus, Duration, OneOrMoreTexts, Rate, Section, Share, Text, parse_duration, parse_host_and_port
+from perfkit.scenario.section import (
+    Count,
+    Cpus,
+    Duration,
+    OneOrMoreTexts,
+    Rate,
+    Section,
+    Share,
+    Size,
+    Text,
+    parse_duration,
+    parse_host_and_port,
+)
 from perfkit.scenario.workload import SharedMemorySpec
 from perfkit.units import NS_PER_S, write_duration_ns
 
@@ -98,17 +110,29 @@ class Gate(Section):
 ObjectiveName = Literal["goodput", "latency", "cost"]
 
 
+class TuneConstraints(Section):
+    """What the server may use at most, in each window of a tune; a server on this machine."""
+
+    cpu: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """How many CPUs all its processes keep busy together, a mean over the window."""
+    gpu_memory_bytes: Annotated[Size, Field(gt=0)] | None = Field(default=None, alias="gpu_memory")
+    """The memory used of the GPUs that it may use, by whatever process, at its peak."""
+
+
 class Tune(Section):
     """What `perfkit tune` varies, and for what; other commands ignore this section."""
 
     space: Annotated[dict[Text, Annotated[tuple[Text | int | float | bool, ...], Field(min_length=1)]], Field(min_length=1)] | None = None
     """The values of each key: of the model's configuration, such as `instance_group.count: [1, 2, 4]`, or of the places in `target.command`, such
-    as `threads: [1, 2]` for `{threads}`. The first value of a place is the present one. The default follows from the model's configuration."""
+    as `threads: [1, 2]` for `{threads}`. The first value of a place is the present one. The default follows from the model's configuration. Keys of
+    an ensemble begin with a member: `MEMBER.instance_group.count`."""
     objective: ObjectiveName = "goodput"
     """`goodput`: the most throughput under the SLO. `latency`: the lowest p99 at `rate`. `cost`: the most throughput for each CPU that the server's
     processes keep busy, where perfkit starts the server."""
     rate_per_s: Rate | None = Field(default=None, alias="rate")
     """With `latency`: Poisson arrivals per second; the default is the single rate of `load.open`."""
+    constraints: TuneConstraints | None = None
+    """Limits on what the server uses. A configuration that is over one at every load has no place in the answer."""
 
 
 RankFigure = Literal[

@@ -12,7 +12,7 @@ import os
 import pathlib
 import shlex
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Self
 
 from perfkit.errors import MeasurementWarning, UsageError
@@ -20,6 +20,7 @@ from perfkit.installation import state_folder
 from perfkit.target.address import Address
 
 _TRIES, _RETRIES_AFTER_S = 20, 0.01
+_FOLDER = "changed-models"
 
 
 class ChangedModel:
@@ -59,9 +60,47 @@ class ChangedModel:
             self._descriptor = None
 
 
+class ChangedModels:
+    """The marks of several models at each of a server's addresses, as one."""
+
+    def __init__(self, addresses: Iterable[Address], models: Sequence[str], folder: pathlib.Path) -> None:
+        self._marks = [ChangedModel(address, model, folder) for address in addresses for model in models]
+
+    def set(self) -> Self:
+        """Sets all, or none; raises UsageError like `ChangedModel.set`."""
+        try:
+            for mark in self._marks:
+                mark.set()
+        except UsageError:
+            self.clear()
+            raise
+        return self
+
+    def clear(self) -> None:
+        """Removes those that this object has set."""
+        for mark in self._marks:
+            mark.clear()
+
+    def release(self) -> None:
+        """Leaves them, for the next perfkit to find."""
+        for mark in self._marks:
+            mark.release()
+
+
+def clear_marks_of(folder: pathlib.Path) -> None:
+    """Removes what is left of the marks of a command's folder, at whatever address, once its server is put back."""
+    for file in (state_folder() / _FOLDER).glob("*.json"):
+        if _marked_folder(file) == folder.resolve():
+            file.unlink(missing_ok=True)
+
+
 def find_changed(address: Address, model: str) -> pathlib.Path | None:
     """The folder of the command that was killed before it put this model's configuration back; None if there is none."""
-    file = _mark(address, model)
+    return _marked_folder(_mark(address, model))
+
+
+def _marked_folder(file: pathlib.Path) -> pathlib.Path | None:
+    """The folder that a mark names; None without a mark, and while its process lives."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -110,4 +149,4 @@ def _locked(file: pathlib.Path) -> int | None:
 
 def _mark(address: Address, model: str) -> pathlib.Path:
     name = hashlib.sha256(f"{address} {model}".encode()).hexdigest()[:32]
-    return state_folder() / "changed-models" / f"{name}.json"
+    return state_folder() / _FOLDER / f"{name}.json"

@@ -9,93 +9,25 @@ import shlex
 import signal
 import sys
 import threading
-import time
-from typing import Any
 
 import pytest
 import yaml
 
 from perfkit.cli.main import main
+from tests.cli.tune_target import Triton
 from tests.closed_schema import validator_of
-from tests.json_server import JsonHandler, serving
+from tests.json_server import serving
 from tests.undisturbed import undisturbed
 
 ROOT = pathlib.Path(__file__).parents[2]
 WAIT_S = 60
 ENOUGH = "4m"
 """The time of tunes that end long before it, unless the machine is busy."""
-CONFIG = {"name": "m", "max_batch_size": 0, "instance_group": [{"kind": "KIND_CPU", "count": 2}], "parameters": {}}
 SOME = "30s"
 """The time of tunes that may confirm until it is over: a noisy machine takes many pairs."""
 OTHERS = "instance_group.count=2,8"
 CODES = {"better": 0, "kept": 0, "undecided": 3}
 """The exit code of each kind of answer; how many pairs an answer takes is up to the machine, so that its kind is none of these tests'."""
-TENSOR: dict[str, Any] = {"datatype": "FP32", "shape": [1]}
-
-
-class Triton:
-    """Serves the model `m` as Triton in explicit mode does: 5 ms a request in each of its instances."""
-
-    def __init__(self) -> None:
-        self.repository = self.loaded = json.dumps(CONFIG, indent=1)
-        self.is_explicit, self.reads_repository = True, True
-        self.refused_counts: set[int] = set()
-        self.failing_counts: set[int] = set()
-        self.loads: list[str] = []
-        self.url = ""
-        self.on_load = lambda _: None
-        self._free = threading.Condition()
-        self._busy = 0
-        triton = self
-
-        class Handler(JsonHandler):
-            def do_GET(self):
-                if self.path.endswith("/config"):
-                    self.answer_bytes(200, triton.loaded.encode())
-                else:
-                    metadata = {"name": "m", "versions": ["1"], "platform": "x", "inputs": [{"name": "i", **TENSOR}]}
-                    self.answer(200, {**metadata, "outputs": [{"name": "o", **TENSOR}]})
-
-            def do_POST(self):
-                body = self.body()
-                if self.path.endswith("/load"):
-                    refusal = triton.load(json.loads(body).get("parameters", {}).get("config"))
-                    self.answer(400 if refusal else 200, {"error": refusal} if refusal else {})
-                elif self.path.endswith("/infer") and triton.count in triton.failing_counts:
-                    self.answer(400, {"error": "unexpected shape for input 'i'"})
-                elif self.path.endswith("/infer"):
-                    triton.execute()
-                    self.answer(200, {"model_name": "m", "model_version": "1", "outputs": [{"name": "o", **TENSOR, "data": [1.0]}]})
-                else:
-                    self.answer(404, {"error": "no such path"})
-
-        self.handler = Handler
-
-    def load(self, config):
-        if not self.is_explicit:
-            return "explicit model load / unload is not allowed if polling is enabled"
-        self.loads.append(config or "")
-        self.on_load(config)
-        if config is None:
-            self.loaded = self.repository if self.reads_repository else self.loaded
-        elif json.loads(config)["instance_group"][0]["count"] in self.refused_counts:
-            return "failed to load 'm': out of memory"
-        else:
-            self.loaded = config
-        return ""
-
-    @property
-    def count(self):
-        return json.loads(self.loaded)["instance_group"][0]["count"]
-
-    def execute(self):
-        with self._free:
-            self._free.wait_for(lambda: self._busy < self.count)
-            self._busy += 1
-        time.sleep(0.005)
-        with self._free:
-            self._busy -= 1
-            self._free.notify_all()
 
 
 @pytest.fixture(autouse=True)
@@ -354,7 +286,10 @@ def test_a_command_is_started_with_each_value(tmp_path):
         (["cmd:serve {port} {threads}", "-m", "m"], "{threads} has no values"),
         (["cmd:serve {port}", "-m", "m", "--rate", "5"], "load: a tune measures closed loops"),
         (["grpc://127.0.0.1:1", "-m", "m"], "over HTTP"),
-        (["http://127.0.0.1:1", "grpc://127.0.0.1:1", "-m", "m"], "one protocol"),
+        (["http://127.0.0.1:1", "grpc://127.0.0.1:1", "-m", "m", "--protocol", "http,grpc"], "one protocol"),
+        (["cmd:serve {http_port} {grpc_port}", "-m", "m", "--protocol", "http,grpc"], "one protocol"),
+        (["http://127.0.0.1:1", "-m", "m", "--repository", "models"], "--repository goes with a command"),
+        (["cmd:serve {port}", "-m", "m", "--repository", "{folder}"], "it has no folder m"),
         (["http://127.0.0.1:1", "-m", "m", "--resume"], "--resume needs --out DIR"),
         (["--restore", "{folder}"], "progress.json"),
         (["http://127.0.0.1:1", "-m", "m", "--objective", "latency"], "give --rate 200"),

@@ -6,10 +6,10 @@ It has its final name from the start: whoever has to put a configuration back mu
 import json
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from perfkit.errors import ResultError, StorageError
 from perfkit.input_file import read_bounded
@@ -50,6 +50,10 @@ class Window(Part):
     """Of the service times, with arrivals at a rate of the response times; also `times`."""
     server_cpus: float | None = None
     """How many CPUs the server's processes kept busy; None if that is not known."""
+    gpu_memory_bytes: int | None = None
+    """The most memory that was used of the GPUs that the server may use; None if that is not known."""
+    over: str = ""
+    """What of these is over a limit, with both figures; a sentence."""
     scheduled: int = 0
     failed: int = 0
     answers: int = 0
@@ -91,18 +95,20 @@ class Progress(Part):
     seed: int
     started_at: str
     restores: bool = False
-    """Whether the present configuration is in `present-config.json`, and is put back at the end."""
+    """Whether the present configurations, which are in `present-config.json`, are put back at the end."""
     url: str = ""
     """Of the server whose configuration is changed, without credentials."""
     model: str = ""
     opened: tuple[int, ...] = ()
     """The configurations that joined the race later than those of its first round, by number."""
+    models: tuple[str, ...] = ()
+    """Those whose configurations are tuned: the model, or members of an ensemble; empty where places of a command alone vary."""
 
 
 class TuneFolder:
     """Stores a tune; one that was interrupted continues with the same folder. Raises ResultError if the folder holds anything else."""
 
-    def __init__(self, folder: pathlib.Path, progress: Progress, present: str, *, resumes: bool) -> None:
+    def __init__(self, folder: pathlib.Path, progress: Progress, present: Mapping[str, str], *, resumes: bool) -> None:
         self.folder, self.progress, self.present = folder, progress, present
         self.windows: list[Window] = []
         try:
@@ -115,7 +121,7 @@ class TuneFolder:
             folder.mkdir(parents=True, exist_ok=True)
             ensure_writable(folder, folder)
             if present:
-                write_whole(folder / PRESENT_FILE, present, survives_power_cut=True)
+                write_whole(folder / PRESENT_FILE, json.dumps(present, indent=1) + "\n", survives_power_cut=True)
             self._write_progress()
         except OSError as error:
             raise ResultError(f"--out {folder}: cannot be written: {error.strerror}") from None
@@ -164,7 +170,7 @@ class TuneFolder:
                 f"--out {self.folder}: it holds a tune with different inputs ({', '.join(changed)}): give the same inputs to continue it, or "
                 "another --out"
             )
-        self.progress, self.present = stored, read_present(self.folder) if stored.restores else ""
+        self.progress, self.present = stored, read_present(self.folder) if stored.models else {}
         self.windows = list(read_windows(self.folder))
 
 
@@ -173,12 +179,13 @@ def read_progress(folder: pathlib.Path) -> Progress:
     return read_part(folder / PROGRESS_FILE, Progress, PROGRESS_SCHEMA)
 
 
-def read_present(folder: pathlib.Path) -> str:
-    """The configuration that a tune found on the server, byte for byte; raises ResultError."""
+def read_present(folder: pathlib.Path) -> dict[str, str]:
+    """The configurations that a tune found, by model, each byte for byte as the server wrote it; raises ResultError."""
     try:
-        return read_bounded(folder / PRESENT_FILE, _LARGEST_BYTES).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ResultError(f"{folder / PRESENT_FILE}: cannot be read: {error}") from None
+        return TypeAdapter(dict[str, str]).validate_json(read_bounded(folder / PRESENT_FILE, _LARGEST_BYTES), strict=True)
+    except (OSError, ValidationError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error.errors()[0]["msg"]
+        raise ResultError(f"{folder / PRESENT_FILE}: cannot be read: {reason}") from None
 
 
 def read_windows(folder: pathlib.Path) -> Sequence[Window]:

@@ -32,7 +32,7 @@ class Row(Part):
     values: dict[str, str]
     state: State
     """`racing`: not shown worse; `worse`; `refused` by the server; `failed`: the server was lost, or gave no usable answer, while it was
-    measured; `unmet`: the SLO at any load; `invalid`: not measurable; `waiting`: not measured, for lack of time."""
+    measured; `unmet`: the SLO, or a limit on what the server uses, at any load; `invalid`: not measurable; `waiting`: not measured, for lack of time."""
     reason: str = ""
     """The server's words, or why it is not in the race."""
     concurrency: int | None = None
@@ -77,6 +77,8 @@ class TuneOutcome(Part):
     """The number of configurations of the space; those that were measured, or were to be from the start, are in `rows`."""
     unmeasured_neighbours: int = 0
     """Those that differ from the best one by one key and were not measured, of a space that was searched by moves."""
+    constraints: dict[str, str] = Field(default_factory=dict)
+    """The limits on what the server uses."""
     best: int | None = None
     """The number of the best configuration, as far as it is known."""
     ratio: float | None = None
@@ -98,7 +100,7 @@ class TuneOutcome(Part):
     next_step: str = ""
     """What to do with the best configuration, a sentence; empty if it is the present one."""
     command: str = ""
-    """That starts the server with the best configuration; empty for a running server."""
+    """That starts the server with the best configuration; empty where that is the present one's."""
     rows: tuple[Row, ...]
     effects: tuple[Effect, ...] = ()
     rounds: int = 0
@@ -123,20 +125,24 @@ def tune_outcome(
     duration_s: float,
     *,
     notes: Sequence[str],
+    constraints: Mapping[str, str] | None = None,
 ) -> TuneOutcome:
     """What the windows so far say."""
-    inputs = progress.inputs
+    inputs, limits = progress.inputs, constraints or {}
     rows = tuple(_row(state, candidates[number], has_slo=bool(slo)) for number, entry in state.entries.items() if not entry.is_pending)
     best, ratio, answer = state.choice(inputs.indifference)
     bound = None if best is None else state.bound(best)
     kind = _kind(rows, best, answer)
+    command = candidates[best].command if best and kind != "kept" and candidates[best].command != candidates[0].command else ""
     undecided = () if kind != "undecided" else _undecided(state, rows, answer, inputs.indifference)
     measured = {row.number for row in rows}
     beside = 0 if best is None or len(measured) == len(space) else len(set(space.neighbours(best)) - measured)
     found = None if ratio is None else state.objective.figures(ratio.estimate, (ratio.low, ratio.high))
     return TuneOutcome(
         kind=kind,
-        sentence=_sentence(kind, rows, best, ratio, bound, slo, state, len(space)),
+        sentence=_sentence(
+            kind, rows, best, ratio, bound, [*_slo_texts(slo), *(f"{what} ≤ {most}" for what, most in limits.items())], state, len(space)
+        ),
         scenario=str(inputs.scenario.get("name", "")),
         target=inputs.target,
         objective=inputs.objective,
@@ -144,14 +150,15 @@ def tune_outcome(
         slo=dict(slo),
         space=len(space),
         unmeasured_neighbours=beside,
+        constraints=dict(limits),
         best=best,
         ratio=None if found is None else found[0],
         interval=None if found is None else found[1],
         pairs=0 if ratio is None else ratio.pairs,
         others_better_by=None if bound is None else bound - 1,
         indifference=inputs.indifference,
-        next_step=_next_step(progress) if best and kind != "kept" else "",
-        command=candidates[best].applied if best and kind != "kept" and not progress.restores else "",
+        next_step=_next_step(progress, changed_models(candidates, best), command=command) if best and kind != "kept" else "",
+        command=command,
         rows=rows,
         effects=tuple(effects_of(state, space)),
         rounds=state.closed_round,
@@ -172,6 +179,16 @@ def config_diff(present: str, best: str) -> str:
     """The difference of two configurations, as a unified diff of their JSON with sorted keys."""
     before, after = (json.dumps(json.loads(text), indent=2, sort_keys=True).splitlines(keepends=True) for text in (present, best))
     return "".join(difflib.unified_diff(before, after, "present", "best"))
+
+
+def changed_models(candidates: Sequence[Candidate], best: int) -> tuple[str, ...]:
+    """The models of which a configuration has another one than the present."""
+    return tuple(model for model, text in candidates[best].configs.items() if text != candidates[0].configs[model])
+
+
+def best_stem(model: str, tuned: str) -> str:
+    """How the names of the files with a model's best configuration begin; those of an ensemble's members have their names."""
+    return "best" if model == tuned else f"best.{model}"
 
 
 def percent_text(share: float) -> str:
@@ -230,12 +247,11 @@ def _sentence(
     best: int | None,
     ratio: Ratio | None,
     bound: float | None,
-    slo: Mapping[str, str],
+    all_limits: Sequence[str],
     state: TuneState,
     space: int,
 ) -> str:
-    objective = state.objective
-    limits = " and ".join(f"{name.replace('_', '.')} < {limit}" for name, limit in slo.items())
+    objective, limits = state.objective, " and ".join(all_limits)
     under = f" under {limits}" if limits else ""
     if best is None and any(row.state in ("invalid", "waiting") for row in rows):
         return "No configuration could be measured."
@@ -257,6 +273,10 @@ def _sentence(
     return f"{changed}: {figure}{no_other}."
 
 
+def _slo_texts(slo: Mapping[str, str]) -> list[str]:
+    return [f"{name.replace('_', '.')} < {limit}" for name, limit in slo.items()]
+
+
 def _others(rows: Sequence[Row], best: int, bound: float | None, space: int) -> Iterator[str]:
     """What is known of the configurations other than the best one; those that could not be compared are counted."""
     others = [row for row in rows if row.number != best]
@@ -274,13 +294,21 @@ def _others(rows: Sequence[Row], best: int, bound: float | None, space: int) -> 
         yield f"{len(rows):,} of {space:,} configurations of the space were measured"
 
 
-def _next_step(progress: Progress) -> str:
-    if not progress.restores:
+def _next_step(progress: Progress, changed: Sequence[str], *, command: str) -> str:
+    if not progress.models:
         return "Compare both in pairs (perfkit gate) before it serves. To use it, start the server with this command:"
-    return (
-        f"Compare both in pairs (perfkit gate) before it serves. To use it, put best.config.pbtxt in place of config.pbtxt in the folder of model '{progress.model}', after a look at best.diff, and load "
-        "the model again."
+    names = [(f"{best_stem(model, progress.model)}.config.pbtxt", f"{best_stem(model, progress.model)}.diff", model) for model in changed]
+    files = ", and ".join(f"{text} in place of config.pbtxt in the folder of model '{model}'" for text, _, model in names)
+    place = ", where {repository} is the repository" * ("{repository}" in command)
+    start = (
+        f"start the server with this command{place}:"
+        if command
+        else "load the model again."
+        if progress.restores
+        else "start the server again."
     )
+    put = f"put {files}, after a look at {' and '.join(diff for _, diff, _ in names)}, and " if files else ""
+    return f"Compare both in pairs (perfkit gate) before it serves. To use it, {put}{start}"
 
 
 def _undecided(state: TuneState, rows: Sequence[Row], answer: Answer | None, indifference: float) -> tuple[str, ...]:

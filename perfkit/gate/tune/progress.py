@@ -225,15 +225,18 @@ class TuneState:
         return self._judge(self.entries[candidate].windows)
 
     def _miss(self, entry: Entry) -> str:
-        """Why a configuration cannot stay at its step: its windows fall short of the load, or violate the SLO; a sentence, empty if it can.
+        """Why a configuration cannot stay at its step: windows are over a limit, fall short of the load, or violate the SLO; a sentence, else empty.
 
-        Of an SLO, most of them are beyond it: a disturbance is in few of them.
+        Most of the windows: a disturbance is in few of them.
         """
+        most = len(entry.windows) / 2
         if len(entry.windows) < _FEWEST_TO_STEP_DOWN:
             return ""
+        if len(over := [one.over for one in entry.windows if one.over]) > most:
+            return over[0]
         if (shortfall := self.objective.shortfall(entry.windows)) or self._slo is None:
             return shortfall
-        each, most = [self._judge([one]) for one in entry.windows], len(entry.windows) / 2
+        each = [self._judge([one]) for one in entry.windows]
         is_shown = self._judge(entry.windows).verdict == "violated" or sum(one.verdict == "violated" for one in each) > most
         is_missed = is_shown and sum(one.is_beyond for one in each) > most
         return self._judge(entry.windows).reason if is_missed else ""
@@ -253,7 +256,7 @@ class TuneState:
         scanned = {}
         for one in entry.scans:
             if not _is_doubtful(one):
-                meets = _is_answered(one) and not self.objective.shortfall([one])
+                meets = _is_answered(one) and not one.over and not self.objective.shortfall([one])
                 meets = meets and (self._slo is None or self._judge([one]).verdict != "violated")
                 scanned[one.concurrency] = Scanned(self.ladder.index(one.concurrency), one.throughput_per_s, meets)
         return list(scanned.values())
@@ -266,7 +269,7 @@ class TuneState:
             return
         least = min(entry.scans, key=lambda one: one.concurrency)
         judged = self._judge([least]).reason if self._slo is not None else "no request was answered"
-        self._leave(candidate, "unmet", least.reason or self.objective.shortfall([least]) or judged)
+        self._leave(candidate, "unmet", least.reason or least.over or self.objective.shortfall([least]) or judged)
 
     def _leave(self, candidate: int, state: State, reason: str) -> None:
         """Takes a configuration out of the race, for another reason than a better one."""

@@ -3,18 +3,32 @@
 import dataclasses
 import json
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import perfkit
 from perfkit.clock import MonotonicClock
 from perfkit.errors import ResultError, TargetError, UsageError
-from perfkit.gate.arm import PREFIX, parse_arm
-from perfkit.gate.tune.configured_server import ConfiguredServer, ModelControl, ReloadedServer, RestartedServer
+from perfkit.gate.arm import PREFIX, RunningTarget, parse_arm
+from perfkit.gate.tune.configured_server import ConfiguredServer, ReloadedServer, RestartedServer
 from perfkit.gate.tune.folder import OUTCOME_FILE, PRESENT_FILE, Progress, TuneFolder, TuneInputs, read_present, read_progress
 from perfkit.gate.tune.ladder import CONCURRENCIES
-from perfkit.gate.tune.outcome import TuneOutcome, config_diff
+from perfkit.gate.tune.limits import check_limits, constraints_of, server_process
+from perfkit.gate.tune.model_control import ModelControl, models_text
+from perfkit.gate.tune.outcome import TuneOutcome, best_stem, changed_models, config_diff
 from perfkit.gate.tune.pbtxt import config_text
-from perfkit.gate.tune.space import Candidate, candidates_of_command, candidates_of_config, default_space, is_same_config, parse_space
+from perfkit.gate.tune.repository import ModelRepository
+from perfkit.gate.tune.space import (
+    REPOSITORY,
+    Candidate,
+    Space,
+    candidates_of_command,
+    candidates_of_config,
+    default_space_of,
+    filled,
+    first_values,
+    is_same_config,
+    parse_space,
+)
 from perfkit.gate.tune.tuning import TuneRequest
 from perfkit.machine.cpus import usable_cpus
 from perfkit.measurement.connections import max_connections
@@ -23,7 +37,7 @@ from perfkit.scenario.load import ClosedLoadSpec, OpenLoadSpec
 from perfkit.scenario.measure import ObjectiveName
 from perfkit.scenario.model import Scenario
 from perfkit.target.address import redacted_url
-from perfkit.target.changed_model import ChangedModel, describe_changed, find_changed
+from perfkit.target.changed_model import clear_marks_of, describe_changed, find_changed
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,14 +48,15 @@ class TunePlan:
     candidates: tuple[Candidate, ...]
     ladder: tuple[int, ...]
     indifference: float
-    control: ModelControl | None
-    """Of the running server's model; None for a server that a command starts."""
-    present: str
-    """The model's present configuration as the server writes it; empty without `control`."""
     target: str
     objective: ObjectiveName = "goodput"
     rate_per_s: float | None = None
     """Of the arrivals, for `latency`."""
+    present: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """The present configurations of the models that are tuned, as the server writes them; empty where places of a command alone vary."""
+    control: ModelControl | None = None
+    """Of the running server's models; None for a server that a command starts."""
+    repository: ModelRepository | None = None
 
     def progress(self, seed: int, started_at: str) -> Progress:
         """What the folder says of the tune."""
@@ -55,20 +70,30 @@ class TunePlan:
             indifference=self.indifference,
             perfkit=perfkit.__version__,
         )
-        if self.control is None:
-            return Progress(inputs=inputs, seed=seed, started_at=started_at)
-        url = redacted_url(self.loaded.scenario.target.urls_by_protocol["http"][0])
-        return Progress(inputs=inputs, seed=seed, started_at=started_at, restores=True, url=url, model=self.control.model)
+        target, url = self.loaded.scenario.target, ""
+        if self.control is not None:
+            url = redacted_url(target.urls_by_protocol["http"][0])
+        return Progress(
+            inputs=inputs,
+            seed=seed,
+            started_at=started_at,
+            restores=self.control is not None,
+            url=url,
+            model=target.model,
+            models=tuple(self.present),
+        )
 
     def request(self, folder: TuneFolder, time_limit_ns: int, ready_within_ns: int | None) -> tuple[TuneRequest, ConfiguredServer]:
         """The request, and its server; raises ResultError if the folder's tune found another configuration than the server has now."""
-        server: ConfiguredServer = RestartedServer()
+        if changed := [model for model, text in self.present.items() if not is_same_config(folder.present[model], text)]:
+            raise ResultError(f"--out {folder.folder}: the configuration of {models_text(changed)} has changed since: give another --out")
+        server: ConfiguredServer = RestartedServer(self.repository)
         if self.control is not None:
-            if not is_same_config(folder.present, self.present):
-                raise ResultError(
-                    f"--out {folder.folder}: the configuration of model '{self.control.model}' has changed since: give another --out"
-                )
-            server = ReloadedServer(self.control, self.present, folder.folder, self.loaded.scenario.measure.cpus or ())
+            scenario = self.loaded.scenario
+            urls = scenario.target.urls_by_protocol
+            pid = None if constraints_of(scenario).cpu is None else server_process(self.control.address)
+            target = RunningTarget(urls.get("grpc", urls["http"])[0], scenario.measure.cpus or (), pid)
+            server = ReloadedServer(self.control, self.present, folder.folder, target)
         return TuneRequest(self.loaded, self.candidates, server, time_limit_ns, ready_within_ns), server
 
     def files(self, outcome: TuneOutcome) -> dict[str, str]:
@@ -76,11 +101,12 @@ class TunePlan:
         texts = {OUTCOME_FILE: json.dumps(outcome.document(), indent=1) + "\n"}
         if outcome.best and outcome.kind != "kept":
             best = self.candidates[outcome.best]
-            if self.control is None:
-                texts["best.json"] = json.dumps({"values": dict(best.values), "command": best.applied}, indent=1) + "\n"
-            else:
-                texts["best.config.pbtxt"] = config_text(json.loads(best.applied))
-                texts["best.diff"] = config_diff(self.present, best.applied)
+            for model in changed_models(self.candidates, outcome.best):
+                stem = best_stem(model, self.loaded.scenario.target.model)
+                texts[f"{stem}.config.pbtxt"] = config_text(json.loads(best.configs[model]))
+                texts[f"{stem}.diff"] = config_diff(self.present[model], best.configs[model])
+            if outcome.command:
+                texts["best.json"] = json.dumps({"values": dict(best.values), "command": outcome.command}, indent=1) + "\n"
         return texts
 
 
@@ -92,11 +118,14 @@ def plan_tune(
     is_default_load: bool,
     objective: ObjectiveName | None = None,
     resumed: pathlib.Path | None = None,
+    repository: pathlib.Path | None = None,
+    ready_within_ns: int | None = None,
 ) -> TunePlan:
-    """Reads the present configuration of a running server, and lists the candidates; raises UsageError and TargetError.
+    """Reads the present configuration of a server, and lists the candidates; raises UsageError and TargetError.
 
     With `is_default_load` the ladder is perfkit's own, otherwise the scenario's concurrencies. `objective` replaces the scenario's. `resumed` is the folder of a tune to
-    continue, whose configuration is put back at first if it was killed.
+    continue, whose configuration is put back at first if it was killed. `repository` is that of a server that the command starts, which is
+    started once for this.
     """
     scenario = loaded.scenario
     _check(loaded)
@@ -112,26 +141,58 @@ def plan_tune(
     if scenario.target.command is not None:
         command = scenario.target.command
         parse_arm("the command", f"{PREFIX}{command}", scenario)
-        candidates = candidates_of_command(command, given)
-        return TunePlan(loaded, candidates, ladder, indifference, None, "", f"{PREFIX}{command}", objective, rate_per_s)
+        check_limits(scenario, None)
+        target, fixed = f"{PREFIX}{command}", (objective, rate_per_s)
+        if repository is None:
+            return TunePlan(loaded, candidates_of_command(command, given), ladder, indifference, target, *fixed)
+        models = ModelRepository(repository, scenario.target.model)
+        candidates, present = _candidates_of_repository(loaded, given, models, ready_within_ns)
+        return TunePlan(loaded, candidates, ladder, indifference, target, *fixed, present, repository=models)
+    if repository is not None:
+        raise UsageError("--repository goes with a command that starts the server: cmd:COMMAND, with {repository} in it")
     urls = scenario.target.urls_by_protocol
     if not urls:
         raise UsageError("target: a tune needs a running server, or a command that starts one: give target.url or target.command")
-    if list(urls) != ["http"] or len(urls["http"]) > 1:
-        raise UsageError("target: a model's configuration is read and changed over HTTP: give the server's http:// URL alone")
+    if "http" not in urls or any(len(replicas) > 1 for replicas in urls.values()):
+        raise UsageError(
+            "target: a model's configuration is read and changed over HTTP: give the http:// URL of one server, beside its grpc:// URL where "
+            "load is to go over gRPC"
+        )
     import uvloop
 
     control = ModelControl(loaded, urls["http"][0], MonotonicClock())
-    if (folder := find_changed(control.address, control.model)) is not None:
+    check_limits(scenario, control.address)
+    texts = uvloop.run(control.read())
+    found = {folder: model for model in texts if (folder := find_changed(control.address, model)) is not None}
+    for folder, model in found.items():
         if resumed is None or folder != resumed.resolve():
-            raise UsageError(f"{control.address}: {describe_changed(control.model, folder)}")
+            raise UsageError(f"{control.address}: {describe_changed(model, folder)}")
         put_back(folder, loaded)
-    present = uvloop.run(control.read())
+    texts = uvloop.run(control.read()) if found else texts
+    candidates = _candidates(texts, given, str(control.address))
+    present = {model: texts[model] for model in candidates[0].configs}
+    return TunePlan(loaded, candidates, ladder, indifference, str(control.address), objective, rate_per_s, present, control)
+
+
+def _candidates_of_repository(
+    loaded: LoadedScenario, given: Space, repository: ModelRepository, ready_within_ns: int | None
+) -> tuple[tuple[Candidate, ...], Mapping[str, str]]:
+    """The candidates, and the present configurations of their models, which the server reads from the repository."""
+    command = loaded.scenario.target.command or ""
+    if f"{{{REPOSITORY}}}" not in command:
+        raise UsageError(f"{command}: it does not say where the server takes its models: write {{{REPOSITORY}}} in it")
+    started = filled(command, first_values(command, given))
+    texts = repository.read_present(loaded, started, MonotonicClock(), ready_within_ns)
+    candidates = _candidates(texts, given, f"{PREFIX}{started}", command)
+    return candidates, {model: texts[model] for model in candidates[0].configs}
+
+
+def _candidates(texts: Mapping[str, str], given: Space, server: str, command: str = "") -> tuple[Candidate, ...]:
     try:
-        candidates = candidates_of_config(present, given or default_space(json.loads(present), len(usable_cpus())))
+        space = given or default_space_of({model: json.loads(text) for model, text in texts.items()}, len(usable_cpus()))
+        return candidates_of_config(texts, space, command)
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
-        raise TargetError(f"{control.address}: the configuration of model '{control.model}' has another form than Triton's") from None
-    return TunePlan(loaded, candidates, ladder, indifference, control, present, str(control.address), objective, rate_per_s)
+        raise TargetError(f"{server}: the configuration of model '{next(iter(texts))}' has another form than Triton's") from None
 
 
 def put_back(folder: pathlib.Path, loaded: LoadedScenario | None = None) -> str:
@@ -154,21 +215,23 @@ def put_back(folder: pathlib.Path, loaded: LoadedScenario | None = None) -> str:
             f"--restore {folder}: it is of model '{progress.model}' of {progress.url}, not of model '{model}' of {server}: give that one"
         )
     control, present = ModelControl(loaded, urls[0], MonotonicClock()), read_present(folder)
-    mark = ChangedModel(control.address, control.model, folder).set()
+    marks = control.marks(present, folder).set()
     try:
         if problem := uvloop.run(control.restore(present)):
-            raise TargetError(f"{control.address}: the configuration of model '{control.model}' was not put back: {problem}")
-        mark.clear()
+            raise TargetError(f"{control.address}: the configuration of {models_text(present)} was not put back: {problem}")
+        marks.clear()
+        clear_marks_of(folder)
     finally:
-        mark.release()
-    return f"{control.address}: model '{control.model}' has the configuration of {folder / PRESENT_FILE} again"
+        marks.release()
+    has = "has" if len(present) == 1 else "have"
+    return f"{control.address}: {models_text(present)} {has} the configuration of {folder / PRESENT_FILE} again"
 
 
 def _check(loaded: LoadedScenario) -> None:
     scenario = loaded.scenario
     if scenario.workloads is not None:
         raise UsageError("workloads: a tune measures one workload, and this scenario is a mix: give each workload a scenario of its own")
-    if len(scenario.target.load_protocols) > 1:
+    if scenario.target.is_started and len(scenario.target.load_protocols) > 1:
         raise UsageError("target: a tune measures over one protocol: name one of them (--protocol http)")
     if scenario.fleet is not None:
         raise UsageError("fleet: a tune sends its load from this machine: remove fleet")

@@ -1,5 +1,6 @@
 """The space of a tune: its keys with their values, and the candidates, which are configurations of a model or commands. Pure."""
 
+import contextlib
 import copy
 import dataclasses
 import itertools
@@ -44,9 +45,11 @@ _KEYS = {
 """The keys of Triton's messages, by the field that has the message."""
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)")
 _OTHER_SCHEDULERS = ("sequence_batching", "ensemble_scheduling")
-_NAME = re.compile(r"[A-Za-z_][\w.-]*")
+_NAME = re.compile(r"\w[\w.-]*")
 _PLACE = re.compile(r"\{([A-Za-z_]\w*)\}")
 _PORTS = {"port", "http_port", "grpc_port"}
+REPOSITORY = "repository"
+"""The place of a command for the folder of a model repository that perfkit edits."""
 
 Config = Mapping[str, Any]
 """A model's configuration, as the JSON of Triton's model configuration extension has it."""
@@ -62,8 +65,10 @@ class Candidate:
 
     number: int
     values: Values
-    applied: str
-    """What applies it: the model's configuration as JSON, or the command that starts the server."""
+    command: str = ""
+    """The command that starts the server; empty for a running one."""
+    configs: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """The configuration of each model that is tuned, as JSON; empty where the command's places alone vary."""
 
     @property
     def title(self) -> str:
@@ -107,38 +112,90 @@ def default_space(config: Config, cpus: int) -> dict[str, tuple[str, ...]]:
     return space
 
 
-def candidates_of_config(text: str, space: Space) -> tuple[Candidate, ...]:
+def default_space_of(models: Mapping[str, Config], cpus: int) -> dict[str, tuple[str, ...]]:
+    """The default space of a model, the first one; of an ensemble those of its members, with their names before the keys. Raises UsageError."""
+    if not (members := members_of(models)):
+        return default_space(next(iter(models.values())), cpus)
+    space: dict[str, tuple[str, ...]] = {}
+    for member in members:
+        with contextlib.suppress(UsageError):  # one that has nothing to vary
+            space |= {f"{member}.{key}": values for key, values in default_space(models[member], cpus).items()}
+    if not space:
+        raise UsageError(
+            "the configurations of the ensemble's members have neither instances nor batches to vary: give --space MEMBER.KEY=VALUE,…"
+        )
+    return space
+
+
+def members_of(models: Mapping[str, Config]) -> tuple[str, ...]:
+    """The models that an ensemble, the first one, runs; empty if the first one is no ensemble."""
+    first, *others = models
+    return tuple(one for one in others if "ensemble_scheduling" not in models[one]) if "ensemble_scheduling" in models[first] else ()
+
+
+def step_models(config: Config) -> tuple[str, ...]:
+    """The models of an ensemble's steps; empty for another model."""
+    steps = (config.get("ensemble_scheduling") or {}).get("step") or []
+    return tuple(dict.fromkeys(str(step["model_name"]) for step in steps))
+
+
+def candidates_of_config(texts: Mapping[str, str], space: Space, command: str = "") -> tuple[Candidate, ...]:
     """The present configuration, then every other combination of the values, each once; raises UsageError.
 
-    `text` is the present configuration as the server writes it.
+    `texts` has the model's present configuration as the server writes it, and after an ensemble those of its members, to which the keys
+    then belong. Keys that are places of `command` have their first value at present.
     """
-    config = json.loads(text)
-    for key in space:
-        _check_key(config, key)
-    combinations = _combinations(_with_present(config, space))
+    configs = {model: json.loads(text) for model, text in texts.items()}
+    at_first = first_values(command, space)
+    places = at_first.keys()
+    owners = {key: _owner(key, configs) for key in space if key not in places}
+    for model, key in owners.values():
+        _check_key(configs[model], key)
+    models = tuple(dict.fromkeys(model for model, _ in owners.values()))
+    present = {key: present_value(configs[model], name) for key, (model, name) in owners.items()}
+    combinations = _combinations(_with_present(present, space))
     found: dict[str, Candidate] = {}
-    for values in ({}, *combinations):
-        changed = _changed(config, values)
-        shown = {key: value for key in space if (value := present_value(changed, key))}
-        applied = json.dumps(changed) if values else text
-        found.setdefault(json.dumps(_canonical(changed), sort_keys=True), Candidate(len(found), shown, applied))
+    for values in (at_first, *combinations):
+        changed = {
+            model: _changed(
+                configs[model], {key: values[full] for full, (owner, key) in owners.items() if owner == model and full in values}
+            )
+            for model in models
+        }
+        shown = {
+            key: value
+            for key in space
+            if (value := values[key] if key in places else present_value(changed[owners[key][0]], owners[key][1]))
+        }
+        applied = {model: texts[model] if one == configs[model] else json.dumps(one) for model, one in changed.items()}
+        started = filled(command, values)
+        identity = json.dumps([started, _canonical(changed)], sort_keys=True)
+        found.setdefault(identity, Candidate(len(found), shown, started, applied))
     return _checked(tuple(found.values()))
 
 
 def candidates_of_command(command: str, space: Space) -> tuple[Candidate, ...]:
     """The command with every combination of the values, the first value of each key at first; raises UsageError."""
-    places = {place for place in _PLACE.findall(command) if place not in _PORTS}
-    if missing := sorted(places - set(space)):
-        raise UsageError(f"{command}: {{{missing[0]}}} has no values: give --space {missing[0]}=VALUE,VALUE")
+    places = _places(command)
+    first_values(command, space)
     if unused := [key for key in space if key not in places]:
         raise UsageError(f"--space {unused[0]}: the command does not say where its value goes: write {{{unused[0]}}} in it")
     if not space:
         raise UsageError(f"{command}: nothing varies: write a key such as {{threads}} in it, and give --space threads=1,2,4")
+    return _checked(tuple(Candidate(number, one, filled(command, one)) for number, one in enumerate(_combinations(space))))
 
-    def filled(values: Values) -> str:
-        return _PLACE.sub(lambda match: values.get(match[1], match[0]), command)
 
-    return _checked(tuple(Candidate(number, one, filled(one)) for number, one in enumerate(_combinations(space))))
+def first_values(command: str, space: Space) -> dict[str, str]:
+    """The present value of each place of a command but the ports and the repository; raises UsageError for one without values."""
+    places = [place for place in _places(command) if place != REPOSITORY or place in space]
+    if missing := [place for place in places if place not in space]:
+        raise UsageError(f"{command}: {{{missing[0]}}} has no values: give --space {missing[0]}=VALUE,VALUE")
+    return {place: space[place][0] for place in places}
+
+
+def filled(command: str, values: Values) -> str:
+    """The command with values in its places."""
+    return _PLACE.sub(lambda match: values.get(match[1], match[0]), command)
 
 
 def present_value(config: Config, key: str) -> str:
@@ -167,6 +224,25 @@ def _canonical(value: Any) -> Any:
     return int(value) if isinstance(value, str) and len(value) < 20 and _WHOLE.fullmatch(value) else value
 
 
+def _places(command: str) -> list[str]:
+    """The places of a command for values."""
+    return list(dict.fromkeys(place for place in _PLACE.findall(command) if place not in _PORTS))
+
+
+def _owner(key: str, configs: Mapping[str, Config]) -> tuple[str, str]:
+    """The model that a key belongs to, and its key there; the keys of an ensemble's members begin with their names."""
+    if not (members := members_of(configs)):
+        return next(iter(configs)), key
+    owners = [member for member in members if key.startswith(f"{member}.")]
+    if not owners:
+        raise UsageError(
+            f"--space {key}: an ensemble is tuned by its members ({', '.join(members)}): write the member before the key, such as "
+            f"{members[0]}.instance_group.count"
+        )
+    owner = max(owners, key=len)
+    return owner, key.removeprefix(f"{owner}.")
+
+
 def _check_key(config: Config, key: str) -> None:
     """Refuses a key that neither the present configuration nor Triton has."""
     names, found, known = key.split("."), [config], {*config, *_OPTIONAL}
@@ -181,14 +257,14 @@ def _check_key(config: Config, key: str) -> None:
         known = {*_KEYS.get(name, ()), *(below for one in found for below in one)}
 
 
-def _with_present(config: Config, space: Space) -> Space:
-    """A space that is measured by moves, with the present value of each key among its values: the moves begin there."""
+def _with_present(present: Values, space: Space) -> Space:
+    """A space that is measured by moves, with the present value of each key among its values, empty if it has none: the moves begin there."""
     if math.prod(len(values) for values in space.values()) <= MOST_MEASURED:
         return space
     # a key of batching has no value without it
-    free = [key for key in space if _BATCHING not in space or not key.startswith(f"{_BATCHING}.")]
-    present = {key: present_value(config, key) for key in free}
-    return {key: values if present.get(key, values[0]) in values else (present[key], *values) for key, values in space.items()}
+    free = [key for key in space if not any(key.startswith(f"{other}.") for other in space)]
+    missing = {key: (present[key],) for key in free if key in present and present[key] not in space[key]}
+    return {key: (*missing.get(key, ()), *values) for key, values in space.items()}
 
 
 def _combinations(space: Space) -> list[dict[str, str]]:

@@ -16,6 +16,7 @@ from perfkit.gate.arm import GateContext, RunningTarget, RunSpec, measure_loads
 from perfkit.gate.pairs import GateObserver, Stage
 from perfkit.gate.tune.configured_server import ConfiguredServer, RefusedCandidateError
 from perfkit.gate.tune.folder import Phase, TuneFolder, Window
+from perfkit.gate.tune.limits import constraints_of, excess, limit_texts, unknown, used_cpus, used_gpu_memory_bytes
 from perfkit.gate.tune.moves import STAGE_ROUNDS, SearchSpace
 from perfkit.gate.tune.objective import objective_of
 from perfkit.gate.tune.outcome import TuneOutcome, tune_outcome
@@ -29,6 +30,7 @@ from perfkit.measurement.run_result import slo_limits
 from perfkit.result.interval_log import read_times
 from perfkit.result.model import Result
 from perfkit.scenario.file import LoadedScenario
+from perfkit.scenario.measure import TuneConstraints
 from perfkit.stats.validity import INVALIDATING
 from perfkit.units import NS_PER_S, format_duration_ns, format_rate_per_s
 
@@ -115,8 +117,21 @@ class _Tune:
         ]
         return tune_outcome(
             self._state, self._space, self._request.candidates, self._folder.progress,
-            {name: str(limit) for name, limit in limits.items()}, self._elapsed_s(), notes=notes,
+            {name: str(limit) for name, limit in limits.items()}, self._elapsed_s(), notes=[*notes, *self._cache_notes(windows)],
+            constraints=limit_texts(constraints_of(self._request.loaded.scenario)),
         )  # fmt: skip
+
+    def _cache_notes(self, windows: Sequence[Window]) -> list[str]:
+        """What a response cache makes of requests that repeat."""
+        variants = self._request.loaded.scenario.workload.variants
+        tuned = any(key.endswith("response_cache.enable") for one in self._request.candidates for key in one.values)
+        if not tuned or max((one.scheduled for one in windows), default=0) <= variants:
+            return []
+        note = (
+            f"response_cache.enable: the {variants:,} different requests of the workload (workload.variants) repeat, so that a cache answers nearly "
+            "all of them: the answer holds for clients whose requests repeat as often."
+        )
+        return [note]
 
     def _elapsed_s(self) -> float:
         return self._clock.now_ns() / NS_PER_S - self._began_s
@@ -301,7 +316,8 @@ class _Tune:
         name = f"{phase}-{number}-{candidate}-{concurrency}"
         (result,) = await measure_loads([spec], target, self._context, name)
         folder, place = self._context.folder / f"{name}-0", (candidate, phase, number, concurrency)
-        self._add(_window_of(result, read_seconds(folder, result) if result.points else (), place))
+        constraints = constraints_of(self._request.loaded.scenario)
+        self._add(_window_of(result, read_seconds(folder, result) if result.points else (), place, constraints))
         shutil.rmtree(folder, ignore_errors=True)
 
     def _add(self, window: Window) -> None:
@@ -325,7 +341,9 @@ def describe_window(window: Window, title: str) -> str:
     return f"{'scan, ' * (window.phase == 'scan')}{title}: {in_flight}{format_rate_per_s(window.throughput_per_s)}{p99}{not_valid}"
 
 
-def _window_of(result: Result, seconds: Sequence[tuple[tuple[int, int], ...]], place: tuple[int, Phase, int, int]) -> Window:
+def _window_of(
+    result: Result, seconds: Sequence[tuple[tuple[int, int], ...]], place: tuple[int, Phase, int, int], constraints: TuneConstraints
+) -> Window:
     candidate, phase, number, concurrency = place
     if not result.points:  # no request was answered after the warm-up
         reason = result.status_reason
@@ -333,18 +351,22 @@ def _window_of(result: Result, seconds: Sequence[tuple[tuple[int, int], ...]], p
     point = result.points[0]
     answers = point.checked_answers
     failed = ", ".join(f"{one.message or one.outcome}" for one in point.failures[:1])
-    why = next((warning.first_sentence for warning in point.warnings if warning.code in INVALIDATING), "")
+    cpus, memory_bytes = used_cpus(point), used_gpu_memory_bytes(point)
+    missing = unknown(constraints, cpus, memory_bytes)
+    why = missing or next((warning.first_sentence for warning in point.warnings if warning.code in INVALIDATING), "")
     return Window(
         candidate=candidate,
         phase=phase,
         round=number,
         concurrency=concurrency,
         length_s=point.duration_s,
-        is_valid=point.valid,
+        is_valid=point.valid and not missing,
         throughput_per_s=point.throughput_per_s,
         p50_ns=point.times.p50,
         p99_ns=point.times.p99,
-        server_cpus=None if point.server_cpu is None else point.server_cpu.cpus,
+        server_cpus=cpus,
+        gpu_memory_bytes=memory_bytes,
+        over=excess(constraints, cpus, memory_bytes),
         scheduled=point.requests.scheduled,
         failed=point.requests.scheduled - point.requests.ok,
         answers=answers.answers,

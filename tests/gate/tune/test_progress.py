@@ -233,3 +233,21 @@ def test_the_lower_p99_leads_whatever_the_throughput():
     state.close_round()
     assert state.leader == 1
     assert state.entries[0].state == "worse"
+
+
+def test_a_configuration_is_measured_where_it_is_within_all_limits():
+    over = {"over": "the server used 3.00 CPUs, and 2 are the limit"}
+    state = state_of([*scans(0, (100, 200, 300))[:2], window(0, "scan", 1, 4, 300, **over)], candidates=1, slo=None)
+    assert LADDER[state.entries[0].step] == 2
+    for number in (1, 2):
+        state.add(window(0, "race", number, 2, 200, **over))
+    assert LADDER[state.entries[0].step] == 1
+    for number in (3, 4):
+        state.add(window(0, "race", number, 1, 100, **over))
+    assert state.entries[0].state == "unmet"
+    assert state.entries[0].reason == over["over"]
+
+
+def test_a_configuration_that_is_over_a_limit_at_every_load_is_out_with_the_reason():
+    windows = [window(0, "scan", 1, 1, 100, over="9 GB of GPU memory were used, and 8GiB are the limit")] * 2
+    assert state_of(windows, candidates=1, slo=None).entries[0].reason == windows[0].over

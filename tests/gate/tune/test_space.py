@@ -26,43 +26,43 @@ BATCHING = {"dynamic_batching": ("off", "on"), "dynamic_batching.max_queue_delay
 
 def test_the_present_configuration_is_the_first_candidate_as_the_server_wrote_it():
     text = json.dumps(CONFIG, indent=3)
-    first, *others = candidates_of_config(text, {"instance_group.count": ("1", "2", "4")})
-    assert first.applied == text
+    first, *others = candidates_of_config({"m": text}, {"instance_group.count": ("1", "2", "4")})
+    assert first.configs["m"] == text
     assert first.title == "instance_group.count 2"
-    assert [json.loads(one.applied)["instance_group"][0]["count"] for one in others] == [1, 4]
+    assert [json.loads(one.configs["m"])["instance_group"][0]["count"] for one in others] == [1, 4]
     assert [one.number for one in (first, *others)] == [0, 1, 2]
 
 
 def test_a_delay_without_batching_is_no_configuration_of_its_own():
-    candidates = candidates_of_config(json.dumps(CONFIG), BATCHING)
-    found = [json.loads(one.applied).get("dynamic_batching") for one in candidates]
+    candidates = candidates_of_config({"m": json.dumps(CONFIG)}, BATCHING)
+    found = [json.loads(one.configs["m"]).get("dynamic_batching") for one in candidates]
     assert found == [None, {"max_queue_delay_microseconds": 0}, {"max_queue_delay_microseconds": 100}]
     assert candidates[0].title == "dynamic_batching off"
 
 
 def test_only_the_given_keys_change():
     space = {"parameters.a": ("2",), "parameters.b": ("x",), "max_batch_size": ("16",), "optimization.eager_batching": ("true",)}
-    _, changed = candidates_of_config(json.dumps(CONFIG), space)
+    _, changed = candidates_of_config({"m": json.dumps(CONFIG)}, space)
     expected = {
         **CONFIG,
         "max_batch_size": 16,
         "parameters": {"a": {"string_value": "2"}, "b": {"string_value": "x"}},
         "optimization": {"eager_batching": True},
     }
-    assert json.loads(changed.applied) == expected
+    assert json.loads(changed.configs["m"]) == expected
     assert changed.values == {"parameters.a": "2", "parameters.b": "x", "max_batch_size": "16", "optimization.eager_batching": "true"}
 
 
 def test_a_key_that_no_configuration_has_is_refused_with_the_nearest():
     with pytest.raises(UsageError, match="did you mean instance_group"):
-        candidates_of_config(json.dumps(CONFIG), {"instance_groups.count": ("1", "2")})
+        candidates_of_config({"m": json.dumps(CONFIG)}, {"instance_groups.count": ("1", "2")})
 
 
 def test_every_instance_group_gets_the_count():
     groups = {"instance_group": [{"count": 1, "gpus": [0]}, {"count": 2, "gpus": [1]}]}
-    first, second = candidates_of_config(json.dumps(groups), {"instance_group.count": ("3",)})
+    first, second = candidates_of_config({"m": json.dumps(groups)}, {"instance_group.count": ("3",)})
     assert first.title == "instance_group.count 1+2"
-    assert json.loads(second.applied)["instance_group"] == [{"count": 3, "gpus": [0]}, {"count": 3, "gpus": [1]}]
+    assert json.loads(second.configs["m"])["instance_group"] == [{"count": 3, "gpus": [0]}, {"count": 3, "gpus": [1]}]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_configuration_without_anything_to_vary_says_so():
 
 def test_a_command_gets_the_values_and_keeps_its_ports():
     candidates = candidates_of_command("serve --threads {threads} --http-port {port}", {"threads": ("1", "4")})
-    assert [one.applied for one in candidates] == ["serve --threads 1 --http-port {port}", "serve --threads 4 --http-port {port}"]
+    assert [one.command for one in candidates] == ["serve --threads 1 --http-port {port}", "serve --threads 4 --http-port {port}"]
 
 
 @pytest.mark.parametrize(
@@ -155,18 +155,18 @@ def test_the_order_of_keys_makes_no_other_configuration():
 )
 def test_a_part_of_a_key_that_triton_does_not_have_is_refused(key, sentence):
     with pytest.raises(UsageError) as caught:
-        candidates_of_config(json.dumps(CONFIG), {key: ("1", "2")})
+        candidates_of_config({"m": json.dumps(CONFIG)}, {key: ("1", "2")})
     assert sentence in str(caught.value)
 
 
 def test_a_key_that_the_present_configuration_has_is_taken():
     config = {**CONFIG, "instance_group": [{"count": 2, "novel": 1}]}
-    assert len(candidates_of_config(json.dumps(config), {"instance_group.novel": ("1", "2")})) == 2
+    assert len(candidates_of_config({"m": json.dumps(config)}, {"instance_group.novel": ("1", "2")})) == 2
 
 
 def test_a_number_as_text_is_the_same_value():
     config = {**CONFIG, "dynamic_batching": {"max_queue_delay_microseconds": "100"}}
-    candidates = candidates_of_config(json.dumps(config), {"dynamic_batching.max_queue_delay_microseconds": ("100", "500")})
+    candidates = candidates_of_config({"m": json.dumps(config)}, {"dynamic_batching.max_queue_delay_microseconds": ("100", "500")})
     assert [one.title for one in candidates] == [f"dynamic_batching.max_queue_delay_microseconds {delay}" for delay in (100, 500)]
     assert is_same_config('{"a": ["100"]}', '{"a": [100]}')
     assert not is_same_config('{"a": "0100"}', '{"a": 100}')
@@ -174,12 +174,12 @@ def test_a_number_as_text_is_the_same_value():
 
 def test_a_large_space_has_the_present_value_of_each_key():
     space = {"instance_group.count": ("1", "4", "8"), "parameters.a": ("3", "4", "5", "6"), "parameters.b": tuple("vwxyz"), **BATCHING}
-    candidates = candidates_of_config(json.dumps(CONFIG), space)
+    candidates = candidates_of_config({"m": json.dumps(CONFIG)}, space)
     assert len(candidates) == 4 * 5 * 6 * 3  # with the present count, a and no b; batching is off, or on with one of two delays
     star = SearchSpace([one.values for one in candidates]).star
     assert {key: sum(one == key for one in star.values()) for key in space if key in star.values()} == {
         "instance_group.count": 3, "parameters.a": 4, "parameters.b": 5, "dynamic_batching": 2,
     }  # fmt: skip
-    changed = json.loads(candidates[next(number for number, key in star.items() if key == "parameters.b")].applied)
+    changed = json.loads(candidates[next(number for number, key in star.items() if key == "parameters.b")].configs["m"])
     assert changed["parameters"].pop("b") == {"string_value": "v"}
     assert changed == CONFIG

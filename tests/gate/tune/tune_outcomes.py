@@ -66,12 +66,17 @@ def make_outcome(
             if one is not None and state.entries[one].step is not None:
                 add(one, "confirmation", number, top, noisy(one, number))
     candidates = [
-        Candidate(number, {"instance_group.count": str(number + 1)}, f"serve {number + 1}") for number in range(len(rates) + unmeasured)
+        Candidate(number, {"instance_group.count": str(number + 1)}, configs={"m": str(number)})
+        if restores
+        else Candidate(number, {"instance_group.count": str(number + 1)}, f"serve {number + 1}")
+        for number in range(len(rates) + unmeasured)
     ]
     inputs = TuneInputs(
         scenario={"name": "m"}, target="http://127.0.0.1:8000", candidates=tuple(dict(one.values) for one in candidates), ladder=ladder,
         objective=objective, rate_per_s=rate_per_s, indifference=0.03, perfkit="0",
     )  # fmt: skip
-    progress = Progress(inputs=inputs, seed=1, started_at="2026-01-02T03:04:05.678+00:00", restores=restores, model="m")
+    progress = Progress(
+        inputs=inputs, seed=1, started_at="2026-01-02T03:04:05.678+00:00", restores=restores, model="m", models=("m",) if restores else ()
+    )
     space = SearchSpace([one.values for one in candidates])
     return tune_outcome(state, space, candidates, progress, {"p99": "50ms"}, 321.0, notes=())

@@ -1,0 +1,240 @@
+"""Every ending of a tune on a real Triton: the model's configuration afterwards is the one before.
+
+    python -m benchmarks.tune_endings [--only NAME …] [--peers FOLDER] [--out reports/tune-endings.md]
+
+Each row is a `perfkit tune` of a model that loads with one and two instances; it takes about three minutes together. The configuration is
+compared as the server writes it, byte for byte, or with sorted keys where it writes `parameters` in another order. The exit code is 1 if
+one is another, or a command ends in another way than expected.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Sequence
+
+import psutil
+
+from benchmarks.peers.install import peers_folder
+from benchmarks.peers.triton import Triton, running_triton
+from benchmarks.processes import ROOT
+from benchmarks.report import Report, describe_machine, program_options
+from benchmarks.tune_live import models_folder
+from perfkit.telemetry.host.other_processes import read_listeners
+
+MODEL = "batch_cost"
+_ENDS_WITHIN_S, _POLL_S = 60, 0.002
+_OPTIONS = ("-c", "1,8", "--indifference", "50%", "--set", "measure.warmup=50ms", "--set", "telemetry=false")
+_ANOTHER = "another one"
+_EXPLICIT = ("--model-control-mode=explicit", f"--load-model={MODEL}")
+
+
+class Command:
+    """A `perfkit tune` of a running Triton, with its folders in `place`."""
+
+    def __init__(self, triton: Triton, place: pathlib.Path, space: str = "instance_group.count=1,2", options: Sequence[str] = ()) -> None:
+        self.triton, self.folder, self._state = triton, place / "tune", place / "state"
+        words = [triton.url(), "-m", MODEL, "--space", space, "--time", "20s", *_OPTIONS, *options, "--out", str(self.folder)]
+        self.process = self._start("tune", *words)
+        self.lines: list[str] = []
+        self._watchdog = threading.Timer(_ENDS_WITHIN_S, self.process.kill)
+        self._watchdog.start()
+
+    def _start(self, *words: str) -> "subprocess.Popen[str]":
+        environment = {**os.environ, "PERFKIT_STATE_DIR": str(self._state)}
+        return subprocess.Popen(
+            [sys.executable, "-m", "perfkit", *words],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def await_line(self, text: str) -> None:
+        """Reads its output up to a line with this text."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line)
+            if text in line:
+                return
+        raise RuntimeError(f"the tune ended without a line with {text!r}: {''.join(self.lines[-5:])}")
+
+    def send(self, number: signal.Signals) -> None:
+        """Sends it a signal."""
+        self.process.send_signal(number)
+
+    def end(self) -> int:
+        """Its exit code, once it has ended."""
+        assert self.process.stderr is not None
+        self.lines += self.process.stderr
+        self._watchdog.cancel()
+        return self.process.wait()
+
+    def restore(self) -> int:
+        """Puts the configuration back by a command of its own, whose exit code this is."""
+        process = self._start("tune", "--restore", str(self.folder))
+        _, errors = process.communicate(timeout=_ENDS_WITHIN_S)
+        self.lines.append(errors)
+        return process.returncode
+
+    @property
+    def windows(self) -> int:
+        """How many windows it has measured."""
+        file = self.folder / "windows.jsonl"
+        return file.read_text().count("\n") if file.exists() else 0
+
+    @property
+    def has_mark(self) -> bool:
+        """Whether the next perfkit would say that the configuration was not put back."""
+        return any(self._state.rglob("changed-models/*.json"))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ending:
+    """How a tune ends."""
+
+    name: str
+    codes: tuple[int, ...]
+    """The exit codes that are right."""
+    act: Callable[[Command], None] = lambda _: None
+    """What happens to the command."""
+    space: str = "instance_group.count=1,2"
+    options: tuple[str, ...] = ()
+
+
+def _at(line: str, *signals: signal.Signals) -> Callable[[Command], None]:
+    def act(command: Command) -> None:
+        command.await_line(line)
+        for number in signals:
+            command.send(number)
+            time.sleep(0.05)  # two signals at once are one
+
+    return act
+
+
+def _before_any_change(command: Command) -> None:
+    while not (command.folder / "progress.json").exists() and command.process.poll() is None:
+        time.sleep(_POLL_S)
+    command.send(signal.SIGINT)
+
+
+def _during_a_load(command: Command) -> None:
+    """Stops Triton while it is to load the first configuration, and lets it go on after the signal."""
+    server = _server_process(command.triton)
+    command.await_line("round 1")
+    server.suspend()
+    try:
+        time.sleep(0.5)
+        command.send(signal.SIGINT)
+        command.await_line("the server is put back")
+    finally:
+        server.resume()
+
+
+def _killed(command: Command) -> None:
+    command.await_line("round 2")
+    present = read_config(command.triton)
+    while read_config(command.triton) == present:  # until the other configuration is loaded
+        time.sleep(_POLL_S)
+    command.send(signal.SIGKILL)
+
+
+ENDINGS = (
+    Ending("done", (0, 3)),
+    Ending("error: an input that the model does not take", (2, 6), options=("--shape", "INPUT0=5")),
+    Ending("Ctrl-C before the first change", (130,), _before_any_change),
+    Ending("Ctrl-C during a load", (130,), _during_a_load),
+    Ending("Ctrl-C in the scan", (130,), _at("scan, ", signal.SIGINT)),
+    Ending("Ctrl-C in the race", (130,), _at("round 2", signal.SIGINT)),
+    Ending("Ctrl-C in the confirmation", (130,), _at("confirmation: ", signal.SIGINT)),
+    Ending("Ctrl-C twice within 50 ms", (130,), _at("round 2", signal.SIGINT, signal.SIGINT)),
+    Ending("SIGTERM", (143,), _at("round 2", signal.SIGTERM)),
+    Ending("SIGHUP", (129,), _at("round 2", signal.SIGHUP)),
+    Ending("SIGKILL, then `perfkit tune --restore`", (-9,), _killed),
+    Ending("a load that Triton refuses", (0, 3), space="max_batch_size=8,many"),
+)
+
+
+def read_config(triton: Triton) -> str:
+    """The model's configuration as the server writes it."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{triton.http_port}/v2/models/{MODEL}/config", timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+def compared(before: str, after: str) -> str:
+    """How two configurations differ, in words."""
+    if before == after:
+        return "the same bytes"
+    first, second = (json.dumps(json.loads(text), sort_keys=True) for text in (before, after))
+    if first != second:
+        return _ANOTHER
+    without = [json.dumps({**json.loads(text), "parameters": None}) for text in (before, after)]
+    return "the same, `parameters` in another order" if without[0] == without[1] else "the same, keys in another order"
+
+
+def main() -> int:
+    """Ends a tune in each way."""
+    options = program_options(__doc__, out="tune-endings", only=([""], "the endings whose names contain this"), peers=peers_folder(None))
+    report = Report(options.out, "Every ending of a tune")
+    report.add(
+        "The configuration of a model of a real Triton before a `perfkit tune` and after it. A row is met if it is the same, the exit code is "
+        f"the one expected, and no mark is left that tells the next perfkit otherwise. {describe_machine()}",
+        "",
+    )
+    report.table("ending", ">exit code", ">windows", "configuration afterwards", "met")
+    with tempfile.TemporaryDirectory(prefix="perfkit-endings-") as name, models_folder() as models:
+        places = (pathlib.Path(name, str(number)) for number in range(100))
+
+        def judge(ending: Ending, command: Command, before: str, triton: Triton, restored: int | None = None) -> None:
+            code = command.process.returncode
+            found = compared(before, read_config(triton))
+            is_met = code in ending.codes and not restored and found != _ANOTHER and not command.has_mark
+            report.judged_row(is_met, ending.name, code, command.windows, found)
+            if not is_met:
+                print("".join(command.lines[-8:]), file=sys.stderr)
+
+        def is_wanted(ending: Ending) -> bool:
+            return any(one in ending.name for one in options.only)
+
+        with running_triton(options.peers, models=models, options=_EXPLICIT) as triton:
+            for ending in filter(is_wanted, ENDINGS):
+                before = read_config(triton)
+                command = Command(triton, next(places), ending.space, ending.options)
+                ending.act(command)
+                command.end()
+                restored = command.restore() if "restore" in ending.name else None
+                judge(ending, command, before, triton, restored)
+        if is_wanted(lost := Ending("the server is lost, comes back, then `perfkit tune --restore`", (6,))):
+            with running_triton(options.peers, models=models, options=_EXPLICIT) as triton:
+                before = read_config(triton)
+                command = Command(triton, next(places))
+                command.await_line("round 2")
+                _server_process(triton).kill()
+                command.end()
+                ports = triton.http_port, triton.grpc_port
+                with running_triton(options.peers, *ports, models=models, options=_EXPLICIT) as again:
+                    judge(lost, command, before, again, command.restore())
+        if is_wanted(refused := Ending("Triton does not load on request", (2,))):
+            with running_triton(options.peers, models=models) as triton:
+                before = read_config(triton)
+                command = Command(triton, next(places))
+                command.end()
+                judge(refused, command, before, triton)
+    return report.write()
+
+
+def _server_process(triton: Triton) -> psutil.Process:
+    """The process that listens at Triton's port."""
+    return psutil.Process(next(pid for port, pid in read_listeners() if port == triton.http_port and pid))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
