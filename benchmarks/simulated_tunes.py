@@ -57,7 +57,7 @@ def simulate(
     """A race of configurations of these true throughputs, and its confirmation; `values` has their keys, by default one that numbers them."""
     draw, level = np.random.default_rng(seed), 0.0
     space = SearchSpace(values or [{"number": str(number)} for number in range(len(truth))])
-    state = TuneState(space.first, (0,), None, most=space.most)
+    state = TuneState(space.first(), (0,), None, most=space.most)
 
     def throughput(index: int) -> float:
         scale = noise.window if isinstance(noise.window, float) else noise.window[index]

@@ -116,7 +116,7 @@ def _tune(loaded: "LoadedScenario", options: argparse.Namespace) -> ExitCode:
         return ExitCode.DONE
     out = options.out or default_folder(f"{loaded.scenario.name}-tune")
     with locked(out):
-        progress = plan.progress(random.SystemRandom().randrange(2**31), utc_now().isoformat(timespec="milliseconds"))
+        progress = plan.progress(random.SystemRandom().randrange(2**31), utc_now().isoformat(timespec="milliseconds"), options.time)
         folder = TuneFolder(out, progress, plan.present, resumes=options.resume)
         request, server = plan.request(folder, options.time, options.ready_timeout)
         outcome, code = _measure(request, server, folder, options)
@@ -174,14 +174,13 @@ def _report(outcome: "TuneOutcome", folder: pathlib.Path, written: Sequence[str]
 
 
 def _print_space(plan: "TunePlan", time_ns: int) -> None:
-    from perfkit.gate.tune.moves import SearchSpace
     from perfkit.gate.tune.objective import objective_of
     from perfkit.gate.tune.window_lengths import first_window_s, usual_times_s
     from perfkit.units import NS_PER_S, format_minutes, format_rate_per_s
 
     candidates, ladder, limit_s = plan.candidates, plan.ladder, time_ns / NS_PER_S
-    objective, space = objective_of(plan.objective, plan.rate_per_s), SearchSpace([one.values for one in candidates])
-    window_s, first = first_window_s(limit_s, objective), space.first
+    objective, space = objective_of(plan.objective, plan.rate_per_s), plan.space
+    window_s, first = first_window_s(limit_s, objective), plan.first(time_ns)
     scan_s, visit_s = usual_times_s(plan.loaded.scenario, len(ladder), window_s, objective)
     for number in first:
         print(f"{number:>3}  {candidates[number].title}{'' if number else '  (present)'}")

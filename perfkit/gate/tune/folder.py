@@ -99,6 +99,8 @@ class Progress(Part):
     url: str = ""
     """Of the server whose configuration is changed, without credentials."""
     model: str = ""
+    first: tuple[int, ...]
+    """The configurations of the race's first round, by number."""
     opened: tuple[int, ...] = ()
     """The configurations that joined the race later than those of its first round, by number."""
     models: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """The order in which the configurations of a space join the race: all at once, or by moves from the leader. Pure.
 
-A space of at most `MOST_MEASURED` configurations is measured as a whole. Of a larger one, the present configuration and those that differ from it by one key
+A space of at most `MOST_MEASURED` configurations is measured as a whole if there is time. Otherwise the present configuration and those that differ from it by one key
 join first (a star). Later the neighbours of the leader join, which differ from it by one key: for numbers by the next lower or higher value.
 """
 
@@ -40,10 +40,12 @@ class SearchSpace:
         """The largest number of configurations that are measured, over which the error is controlled."""
         return min(len(self), MOST_MEASURED)
 
-    @property
-    def first(self) -> tuple[int, ...]:
-        """Those that are measured from the start."""
-        return tuple(range(len(self))) if len(self) <= MOST_MEASURED else (0, *self.star)
+    def first(self, at_once: int = MOST_MEASURED) -> tuple[int, ...]:
+        """Those that are measured from the start: all if there is time for so many, otherwise the star, as far as it has every key."""
+        star = self.star
+        has_every_key = {*star.values()} >= {key for one in self._values for key in one if len({*self._given(key)}) > 1}
+        is_whole = len(self) <= min(at_once, MOST_MEASURED) or (len(self) <= MOST_MEASURED and not has_every_key)
+        return tuple(range(len(self))) if is_whole else (0, *star)
 
     @property
     def star(self) -> dict[int, str]:
@@ -87,6 +89,10 @@ class SearchSpace:
         forecast = self._forecast(levels, opened)
         found = dict.fromkeys(number for number in (forecast, *self.neighbours(leader)) if number is not None and number not in opened)
         return tuple(found)[: self.most - len(opened)]
+
+    def _given(self, key: str) -> list[str | None]:
+        """The values of a key, None where a configuration has none."""
+        return [one.get(key) for one in self._values]
 
     def _differing_by_one(self, number: int) -> dict[int, str]:
         values = self._values[number]

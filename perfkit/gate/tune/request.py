@@ -14,6 +14,8 @@ from perfkit.gate.tune.folder import OUTCOME_FILE, PRESENT_FILE, Progress, TuneF
 from perfkit.gate.tune.ladder import CONCURRENCIES
 from perfkit.gate.tune.limits import check_limits, constraints_of, server_process
 from perfkit.gate.tune.model_control import ModelControl, models_text
+from perfkit.gate.tune.moves import SearchSpace
+from perfkit.gate.tune.objective import objective_of
 from perfkit.gate.tune.outcome import TuneOutcome, best_stem, changed_models, config_diff
 from perfkit.gate.tune.pbtxt import config_text
 from perfkit.gate.tune.repository import ModelRepository
@@ -30,6 +32,7 @@ from perfkit.gate.tune.space import (
     parse_space,
 )
 from perfkit.gate.tune.tuning import TuneRequest
+from perfkit.gate.tune.window_lengths import fitting
 from perfkit.machine.cpus import usable_cpus
 from perfkit.measurement.connections import max_connections
 from perfkit.scenario.file import LoadedScenario, read_document, scenario_document
@@ -38,6 +41,7 @@ from perfkit.scenario.measure import ObjectiveName
 from perfkit.scenario.model import Scenario
 from perfkit.target.address import redacted_url
 from perfkit.target.changed_model import clear_marks_of, describe_changed, find_changed
+from perfkit.units import NS_PER_S
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,8 +62,18 @@ class TunePlan:
     """Of the running server's models; None for a server that a command starts."""
     repository: ModelRepository | None = None
 
-    def progress(self, seed: int, started_at: str) -> Progress:
-        """What the folder says of the tune."""
+    @property
+    def space(self) -> SearchSpace:
+        """The candidates by their values."""
+        return SearchSpace([one.values for one in self.candidates])
+
+    def first(self, time_limit_ns: int) -> tuple[int, ...]:
+        """The numbers of the candidates of the first round."""
+        objective = objective_of(self.objective, self.rate_per_s)
+        return self.space.first(fitting(self.loaded.scenario, len(self.ladder), time_limit_ns / NS_PER_S, objective))
+
+    def progress(self, seed: int, started_at: str, time_limit_ns: int) -> Progress:
+        """What the folder says of a tune that may take so long."""
         inputs = TuneInputs(
             scenario=scenario_document(self.loaded.scenario),
             target=self.target,
@@ -80,6 +94,7 @@ class TunePlan:
             restores=self.control is not None,
             url=url,
             model=target.model,
+            first=self.first(time_limit_ns),
             models=tuple(self.present),
         )
 

@@ -23,7 +23,15 @@ from perfkit.gate.tune.outcome import TuneOutcome, tune_outcome
 from perfkit.gate.tune.progress import TuneState
 from perfkit.gate.tune.race import is_confirmed
 from perfkit.gate.tune.space import Candidate
-from perfkit.gate.tune.window_lengths import STEP_WARMUP_NS, first_window_s, scan_window_ns, usual_times_s, warmup_ns
+from perfkit.gate.tune.window_lengths import (
+    CONFIRMATION_SHARE,
+    LEAST_ROUNDS,
+    STEP_WARMUP_NS,
+    first_window_s,
+    scan_window_ns,
+    usual_times_s,
+    warmup_ns,
+)
 from perfkit.measurement.control import Interruption
 from perfkit.measurement.lifecycle import RunProcesses
 from perfkit.measurement.run_result import slo_limits
@@ -34,11 +42,7 @@ from perfkit.scenario.measure import TuneConstraints
 from perfkit.stats.validity import INVALIDATING
 from perfkit.units import NS_PER_S, format_duration_ns, format_rate_per_s
 
-_CONFIRMATION_SHARE = 0.2
-"""The part of the time that is kept for the confirmation."""
 _GOOD_PAIRS = 8
-_LEAST_ROUNDS = 3
-"""Only as many join as there is time to measure so often."""
 _TOLD = ("shared_cpus", "busy_machine", "overloaded", "failed_requests")
 """The warnings that the outcome names where many windows have them."""
 
@@ -80,7 +84,7 @@ class _Tune:
         self._space = SearchSpace([one.values for one in request.candidates])
         limits, inputs = None if slo is None else slo_limits(slo), folder.progress.inputs
         self._objective = objective_of(inputs.objective, inputs.rate_per_s)
-        self._state = TuneState(self._space.first, inputs.ladder, limits, most=self._space.most, objective=self._objective)
+        self._state = TuneState(folder.progress.first, inputs.ladder, limits, most=self._space.most, objective=self._objective)
         self._state.open(folder.progress.opened)
         self._clock, self._seed = context.clock, folder.progress.seed
         self._began_s = self._clock.now_ns() / NS_PER_S
@@ -138,7 +142,7 @@ class _Tune:
 
     async def _race(self) -> None:
         """Rounds, until the answer is known or the time for them is over."""
-        state, ends_s = self._state, self._limit_s * (1 - _CONFIRMATION_SHARE)
+        state, ends_s = self._state, self._limit_s * (1 - CONFIRMATION_SHARE)
         number = state.closed_round + 1
         self._start_stage(number, ends_s)
         while state.left():
@@ -179,8 +183,8 @@ class _Tune:
             return False
         joining = self._space.joining(state.leader, state.levels(), state.entries)
         visit_s, first_s = (self._expected_s(self._first_s, scans=scans) for scans in (False, True))
-        left_s = ends_s - self._elapsed_s() - _LEAST_ROUNDS * len(state.left()) * visit_s
-        joining = joining[: max(int(left_s / (first_s + (_LEAST_ROUNDS - 1) * visit_s)), 0)]
+        left_s = ends_s - self._elapsed_s() - LEAST_ROUNDS * len(state.left()) * visit_s
+        joining = joining[: max(int(left_s / (first_s + (LEAST_ROUNDS - 1) * visit_s)), 0)]
         if not joining:
             return False
         self._folder.open(joining)
@@ -222,7 +226,7 @@ class _Tune:
                 await self._visit(candidate, "confirmation", number, window_s)
                 raced = {state.entries[one].state for one in pair}
                 if (state.entries[best].step, state.entries[0].step) != steps or not raced <= {"racing", "worse"}:
-                    return self._elapsed_s() > self._limit_s * (1 - _CONFIRMATION_SHARE)
+                    return self._elapsed_s() > self._limit_s * (1 - CONFIRMATION_SHARE)
             number += 1
 
     def _order(self, number: int) -> list[int]:

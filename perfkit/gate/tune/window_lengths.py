@@ -11,6 +11,10 @@ STEP_WARMUP_NS = NS_PER_S // 5
 _SCAN_WINDOW_NS = NS_PER_S // 2
 _LONGEST_FIRST_S, _FIRST_SHARE = 1.0, 1 / 120
 """The first windows: their longest, and their part of the time."""
+CONFIRMATION_SHARE = 0.2
+"""The part of the time that is kept for the confirmation."""
+LEAST_ROUNDS = 3
+"""Only as many configurations join a race as there is time to measure so often."""
 _USUAL_STEPS, _APPLIED_WITHIN_S = 8, 1.0
 """What the first visits are expected to take: the steps of a scan, and the time in which a configuration is applied."""
 
@@ -29,6 +33,13 @@ def usual_times_s(scenario: Scenario, steps: int, window_s: float, objective: Ob
     """What the scan of a configuration and a further visit are expected to take, by the scenario alone; without the visit's window."""
     scanned_ns = scan_window_ns(window_s, objective) + min(STEP_WARMUP_NS, warmup_ns(scenario))
     return min(steps, _USUAL_STEPS) * scanned_ns / NS_PER_S, warmup_ns(scenario) / NS_PER_S + _APPLIED_WITHIN_S
+
+
+def fitting(scenario: Scenario, steps: int, limit_s: float, objective: Objective) -> int:
+    """How many configurations can be measured in three rounds of a race, the first with its scans."""
+    window_s = first_window_s(limit_s, objective)
+    scan_s, visit_s = usual_times_s(scenario, steps, window_s, objective)
+    return int(limit_s * (1 - CONFIRMATION_SHARE) / (scan_s + LEAST_ROUNDS * (visit_s + window_s)))
 
 
 def warmup_ns(scenario: Scenario) -> int:

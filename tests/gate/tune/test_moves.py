@@ -30,15 +30,16 @@ def titles(numbers):
 
 def test_a_space_of_64_is_measured_as_a_whole_and_a_larger_one_from_a_star():
     whole = SearchSpace(grid({"count": COUNTS[:4], "delay": DELAYS, "kind": KINDS}))
-    assert (len(whole), whole.first, whole.most) == (64, tuple(range(64)), 64)
+    assert (len(whole), whole.first(), whole.most) == (64, tuple(range(64)), 64)
+    assert whole.first(at_once=63) == (0, *whole.star), "without the time for all"
     assert len(SPACE) == 80
     others = [
         *((count, "0", "a") for count in COUNTS[1:]),
         *(("1", delay, "a") for delay in DELAYS[1:]),
         *(("1", "0", kind) for kind in KINDS[1:]),
     ]
-    assert titles(SPACE.first) == {("1", "0", "a"), *others}
-    assert SPACE.first[0] == 0
+    assert titles(SPACE.first()) == {("1", "0", "a"), *others}
+    assert SPACE.first()[0] == 0
     assert {VALUES[number]["count"] for number, key in SPACE.star.items() if key == "count"} == set(COUNTS[1:])
 
 
@@ -60,19 +61,19 @@ def test_a_key_that_has_a_value_only_with_another_one_comes_with_it():
 
 
 def test_the_neighbours_of_the_leader_join_and_the_best_by_the_sum_of_effects():
-    levels = dict.fromkeys(SPACE.first, 0.0)
+    levels = dict.fromkeys(SPACE.first(), 0.0)
     levels[number_of(count="8", delay="0", kind="a")] = 0.3
     levels[number_of(count="1", delay="500", kind="a")] = 0.1
     levels[number_of(count="1", delay="0", kind="c")] = 0.2
     leader = number_of(count="8", delay="0", kind="a")
-    joining = SPACE.joining(leader, levels, SPACE.first)
+    joining = SPACE.joining(leader, levels, SPACE.first())
     assert VALUES[joining[0]] == {"count": "8", "delay": "500", "kind": "c"}
     assert titles(joining[1:]) == {("8", "100", "a"), ("8", "0", "b"), ("8", "0", "c"), ("8", "0", "d")}
 
 
 def test_no_more_join_than_are_measured_in_all():
-    opened = list(SPACE.first)
-    while joining := SPACE.joining(opened[-1], dict.fromkeys(SPACE.first, 0.0), opened):
+    opened = list(SPACE.first())
+    while joining := SPACE.joining(opened[-1], dict.fromkeys(SPACE.first(), 0.0), opened):
         assert not set(joining) & set(opened)
         opened += joining
     assert len(opened) <= MOST_MEASURED
@@ -85,3 +86,8 @@ def test_no_more_join_than_are_measured_in_all():
 def test_nothing_joins_a_space_that_is_measured_as_a_whole(count):
     space = SearchSpace([{"count": str(number)} for number in range(count)])
     assert space.joining(0, dict.fromkeys(range(count), 0.0), range(count)) == ()
+
+
+def test_without_the_time_for_all_a_space_in_which_a_key_cannot_vary_alone_is_measured_as_a_whole():
+    space = SearchSpace([{"batching": "off", "count": "1"}, *({"batching": "on", "count": count} for count in COUNTS[1:])])
+    assert space.first(at_once=1) == tuple(range(len(space)))

@@ -76,7 +76,13 @@ def make_outcome(
         objective=objective, rate_per_s=rate_per_s, indifference=0.03, perfkit="0",
     )  # fmt: skip
     progress = Progress(
-        inputs=inputs, seed=1, started_at="2026-01-02T03:04:05.678+00:00", restores=restores, model="m", models=("m",) if restores else ()
+        inputs=inputs,
+        seed=1,
+        started_at="2026-01-02T03:04:05.678+00:00",
+        restores=restores,
+        model="m",
+        first=tuple(range(len(rates))),
+        models=("m",) if restores else (),
     )
     space = SearchSpace([one.values for one in candidates])
     return tune_outcome(state, space, candidates, progress, {"p99": "50ms"}, 321.0, notes=())
