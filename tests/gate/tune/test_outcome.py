@@ -139,7 +139,9 @@ def test_neighbours_that_were_not_measured_are_counted():
 
 def test_the_objective_is_in_the_sentence():
     latency = make_outcome([0.1, 0.2], objective="latency")
-    assert latency.sentence.startswith("instance_group.count 1 → 2: p99 at 100/s 0.50 times the present one's under p99 < 50ms [0.50, 0.50]; all others")
+    assert latency.sentence.startswith(
+        "instance_group.count 1 → 2: p99 at 100/s 0.50 times the present one's under p99 < 50ms [0.50, 0.50]; all others"
+    )
     assert latency.ratio == pytest.approx(0.5, rel=0.01)
     assert latency.interval is not None
     assert latency.interval[0] < (latency.ratio or 0.0) < latency.interval[1]
