@@ -63,7 +63,8 @@ class Forecast:
         return gains
 
     def _fit(self, measured: npt.NDArray[np.intp], known: Numbers, reach: float, share: float) -> "_Fit":
-        root: Numbers = np.linalg.cholesky(self._covariance(measured, measured, reach, share) + _NOISE * np.eye(known.size))
+        covariance = self._covariance(measured, measured, reach, share) + _NOISE * np.eye(known.size)
+        root = np.asarray(np.linalg.cholesky(covariance), np.float64)
         weights: Numbers = np.linalg.solve(root.T, np.linalg.solve(root, known))
         variance = max(float(known @ weights) / known.size, 1e-12)
         likelihood = -0.5 * known.size * math.log(variance) - float(np.log(np.diag(root)).sum())
