@@ -1,18 +1,24 @@
 """The order in which the configurations of a space join the race: all at once, or by moves from the leader. Pure.
 
 A space of at most `MOST_MEASURED` configurations is measured as a whole if there is time. Otherwise the present configuration and those that differ from it by one key
-join first (a star). Later the neighbours of the leader join, which differ from it by one key: for numbers by the next lower or higher value.
+join first (a star). Later the neighbours of the leader join, which differ from it by one key: for numbers by the next lower or higher value; and a few that a
+forecast from all that was measured says may be better.
 """
 
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
+
+from perfkit.gate.tune.forecast import Forecast
 
 MOST_MEASURED = 64
 STAGE_ROUNDS = 8
 """After so many rounds others join the race though nothing is decided: those that are alike may take long."""
+_FORECAST, _FORECAST_ALONE = 4, 8
+"""How many join by forecast, beside neighbours of the leader and without any."""
+_LEAST_GAIN = 0.0003
+"""The expected gain, a logarithm, below which none joins by forecast."""
 Values = Mapping[str, str]
 
 
@@ -27,6 +33,7 @@ class SearchSpace:
             with contextlib.suppress(ValueError):
                 ordered = sorted({one[key] for one in values if key in one}, key=float)
                 self._ranks[key] = {value: rank for rank, value in enumerate(ordered)}
+        self._forecast = Forecast(values, self._ranks)
 
     def __len__(self) -> int:
         return len(self._values)
@@ -57,37 +64,17 @@ class SearchSpace:
         found = self._differing_by_one(number)
         return tuple(other for other, key in found.items() if self._is_step(key, self._values[number], self._values[other]))
 
-    def _forecast(self, levels: Mapping[int, float], opened: Collection[int]) -> int | None:
-        """The configuration not opened with the highest forecast, if that is above those of all in `levels`; None without one.
-
-        The forecast is a sum of effects of the keys' values, fitted by least squares.
-        """
-        columns: dict[tuple[str, str], int] = {}
-        for number in levels:
-            for pair in self._values[number].items():
-                columns.setdefault(pair, len(columns))
-        known = [number for number, values in enumerate(self._values) if all(pair in columns for pair in values.items())]
-        design: npt.NDArray[np.float64] = np.zeros((len(known), len(columns) + 1))
-        design[:, -1] = 1.0
-        for row, number in enumerate(known):
-            for pair in self._values[number].items():
-                design[row, columns[pair]] = 1.0
-        measured = np.array([number in levels for number in known])
-        effects = np.linalg.lstsq(design[measured], np.array([levels[number] for number in known if number in levels]), rcond=None)[0]
-        forecasts = design @ effects
-        free = [row for row, number in enumerate(known) if number not in opened]
-        best = max(free, key=lambda row: float(forecasts[row]), default=None)
-        return known[best] if best is not None and forecasts[best] > forecasts[measured].max() else None
-
     def joining(self, leader: int, levels: Mapping[int, float], opened: Collection[int]) -> tuple[int, ...]:
-        """Those that join next: the one that is forecast to be better than all in `levels`, and the leader's neighbours.
+        """Those that join next: the leader's neighbours, before them a few that may be better than all in `levels` by forecast; none if none may.
 
         `levels` has the logarithm of what each measured one is worth, and `opened` those that have joined before.
         """
         if len(opened) >= self.most:
             return ()
-        forecast = self._forecast(levels, opened)
-        found = dict.fromkeys(number for number in (forecast, *self.neighbours(leader)) if number is not None and number not in opened)
+        beside = [number for number in self.neighbours(leader) if number not in opened]
+        gains = self._forecast.gains(levels)
+        promising = [int(number) for number in np.argsort(-gains) if number not in opened and gains[number] > _LEAST_GAIN]
+        found = dict.fromkeys((*promising[: _FORECAST if beside else _FORECAST_ALONE], *beside))
         return tuple(found)[: self.most - len(opened)]
 
     def _given(self, key: str) -> list[str | None]:
