@@ -84,7 +84,7 @@ def simulate(
             stage = number + 1 if joining else stage
         number += 1
         level = 0.8 * level + noise.drift * float(draw.standard_normal())
-        for index in sorted(state.left()):
+        for index in sorted(state.in_round(number)):
             if state.entries[index].state == "waiting":
                 measure(index, "scan")
             measure(index, "race")

@@ -195,7 +195,7 @@ def _print_space(plan: "TunePlan", time_ns: int) -> None:
             f"so far, {space.most} at most in all"
         )
     print(
-        f"about {format_minutes(first_s)} for the first round, {format_minutes(round_s)} for the second; at most {format_minutes(limit_s)} in all"
+        f"about {format_minutes(first_s)} for the first round, at most {format_minutes(round_s)} for each further one; at most {format_minutes(limit_s)} in all"
     )
 
 

@@ -19,6 +19,8 @@ State = Literal["waiting", "racing", "worse", "refused", "failed", "unmet", "inv
 _FEWEST_INVALID, _MOST_INVALID = 3, 3
 """A configuration has no place in the race with at least 3 windows that are not valid, and more than 3 for each valid one: a disturbance ends."""
 _FEWEST_TO_STEP_DOWN = 2
+_FEW = 4
+"""So many configurations are measured in every round."""
 _SCANS_UNTIL_INVALID, _SCANS_UNTIL_UNMET = 3, 2
 """A step is scanned at most twice more while its windows are not valid; the lowest one is scanned twice before a configuration is `unmet`."""
 
@@ -138,6 +140,18 @@ class TuneState:
     def left(self) -> list[int]:
         """The configurations that are still measured in the race."""
         return [index for index, entry in self.entries.items() if entry.state in ("waiting", "racing")]
+
+    def in_round(self, number: int) -> list[int]:
+        """Those that are measured in a round: in every second one, with more than a few left, the better half and the present one alone.
+
+        Those that joined later are measured in each round until they are compared.
+        """
+        left = self.left()
+        if number % 2 or len(left) <= _FEW:
+            return left
+        ranked = sorted(left, key=self.value, reverse=True)
+        chosen = {0, *ranked[: -(-len(left) // 2)]}
+        return [one for one in left if one in chosen or self.entries[one].state == "waiting" or self.entries[one].is_pending]
 
     @property
     def leader(self) -> int | None:

@@ -1,6 +1,6 @@
 """The race of configurations: which are shown worse, which leads, and by how much another one may be better. Pure.
 
-In every round each configuration that is left is measured once, in random order. Differences of the logarithms of the throughput within
+In a round each configuration that is left is measured once, in random order, in every other round the better ones alone. Differences of the logarithms of the throughput within
 a round cancel what changes slowly. All statements hold together with a probability of at least 97.5 %, whatever configuration leads and
 whenever the race is looked at: the best configuration is never dropped, and no other is better by more than is stated.
 """
@@ -26,7 +26,7 @@ FIRST_LOOK = 5
 NARROW = 0.03
 """A confirmed ratio is known to this share."""
 FEWEST_ROUNDS = 2
-"""The common rounds with which two configurations are compared."""
+"""The common rounds that a ratio of two configurations needs."""
 _FEWEST_OF_ITS_OWN = 5
 _PRIOR = 8
 """The degrees of freedom of the pooled variance where it is averaged with that of a configuration's own windows."""
@@ -92,9 +92,9 @@ class _Noise:
             self._squares[names[index]] += residual**2 / (1 - 1 / max(len(names), 2))
 
     def upper(self, one: int, other: int, entered: int) -> float:
-        """The upper bound of how much better `one` is than `other`, as a logarithm; infinite with fewer than two common rounds."""
+        """The upper bound of how much better `one` is than `other`, as a logarithm; infinite without a common round, or a variance."""
         count = len(self._logs.get(one, {}).keys() & self._logs.get(other, {}).keys())
-        if count < FEWEST_ROUNDS or self.degrees < 1:
+        if not count or self.degrees < 1:
             return math.inf
         mean, reach = self.difference(one, other, 1 - ERROR / (max(entered, 2) * count * (count + 1)))
         return mean + reach

@@ -152,10 +152,10 @@ class _Tune:
             if is_raced:
                 return
             done = {one.candidate for one in self._folder.windows if one.phase == "race" and one.round == number}
-            window_s = self._window_s(len(state.left()))
-            order = [one for one in self._order(number) if one in state.left() and one not in done]
+            window_s, measured = self._window_s(len(state.left())), state.in_round(number)
+            order = [one for one in self._order(number) if one in measured and one not in done]
             self._context.observer.message(
-                f"round {number}: {len(state.left())} configurations, windows of {window_s:g} s, {self._elapsed_s():.0f} s of {self._limit_s:.0f} s"
+                f"round {number}: {len(measured)} configurations, windows of {window_s:g} s, {self._elapsed_s():.0f} s of {self._limit_s:.0f} s"
             )
             for candidate in order:
                 if self._elapsed_s() + self._expected_s(window_s, scans=state.entries[candidate].state == "waiting") > ends_s:
