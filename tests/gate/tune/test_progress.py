@@ -233,3 +233,20 @@ def test_the_lower_p99_leads_whatever_the_throughput():
     state.close_round()
     assert state.leader == 1
     assert state.entries[0].state == "worse"
+
+
+def test_pairs_that_leave_it_open_take_further_rounds_of_the_race():
+    state = state_of(
+        [*scans(0, (100, 200, 300)), *scans(1, (100, 200, 300)), *scans(2, (100, 200, 300)), *raced((300, 301, 301), 4)], candidates=3
+    )
+    state.close_round()
+    best = state.leader
+    share = state.bound(best) - 1
+    state.entries[0].state = "worse"  # so that the leader is the one that is decided
+    assert not state.needs_rounds(share), "there are no pairs yet"
+    for number in range(1, 6):
+        state.add(window(best, "confirmation", number, 4, 300 * (1 + 0.0001 * number)))
+        state.add(window(0, "confirmation", number, 4, 300 * (1 + 0.0001 * (6 - number))))
+    assert state.ratio(best).low < 1 < state.ratio(best).high < 1 + share / 2
+    assert state.needs_rounds(share)
+    assert not state.needs_rounds(3 * share), "the present one is to be kept"
