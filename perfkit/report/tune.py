@@ -63,7 +63,7 @@ def _rank(row: Row, outcome: TuneOutcome) -> float:
 
 def effects_table(outcome: TuneOutcome) -> Table:
     """What each key does by itself."""
-    figure = _objective(outcome).figure
+    figure = _objective(outcome).figure.removeprefix("the ")
     columns = (
         Column("key", "key", "code"),
         Column("value", "value", "prose"),
