@@ -9,7 +9,7 @@ import numpy as np
 from perfkit.gate.tune.folder import Phase, Window
 from perfkit.gate.tune.moves import STAGE_ROUNDS, SearchSpace
 from perfkit.gate.tune.progress import TuneState
-from perfkit.gate.tune.race import Standing, is_confirmed, ratio_of_pairs
+from perfkit.gate.tune.race import Standing, is_confirmed
 
 MOST_ROUNDS, MOST_PAIRS = 100, 202
 
@@ -33,7 +33,7 @@ class SimulatedTune:
     """How a race ended; throughputs are logarithms."""
 
     loss: float
-    """By which share the best configuration of the space is better than the leader."""
+    """By which share the best configuration of the space is better than the chosen one: the leader, or configuration 0 if it is kept."""
     measured_loss: float
     """By which share the best one of those that were measured is."""
     measured: int
@@ -41,14 +41,14 @@ class SimulatedTune:
     bound: float
     """By which share another measured one may be better, as the race says."""
     is_decided: bool
-    covers: bool
-    """Whether the interval of the confirmation holds the leader's true ratio to configuration 0."""
+    covers: bool | None
+    """Whether the interval of the confirmation holds the leader's true ratio to configuration 0; None without one."""
     pairs: int
     """Of the confirmation."""
     windows: int
     """Of the race."""
     rounds: int
-    standing: Standing
+    standing: Standing | None
 
 
 def simulate(
@@ -68,45 +68,59 @@ def simulate(
         slow = float(draw.exponential(0.1)) if draw.random() < noise.contaminated else 0.0
         return math.exp(truth[index] + level + error - slow)
 
-    def measure(index: int, phase: Phase) -> None:
+    def measure(index: int, phase: Phase, number: int) -> None:
         rate = throughput(index)
         state.add(Window.model_construct(candidate=index, phase=phase, round=number, length_s=1.0, is_valid=True, throughput_per_s=rate))
 
-    number, stage = 0, 1
-    while number < MOST_ROUNDS:
-        is_decided = state.standing is not None and state.standing.bounds[state.standing.leader] <= 1 + indifference
-        is_decided = is_decided and not any(state.entries[one].is_pending for one in state.left())
-        if state.standing is not None and (is_decided or number + 1 - stage >= STAGE_ROUNDS):
-            joining = space.joining(state.standing.leader, state.levels(), state.entries)
-            if is_decided and not joining:
+    number, stage, pairs = 0, 1, 0
+    while True:
+        while number < MOST_ROUNDS:
+            is_raced = number > 1 and _is_raced(state, indifference)
+            joining: tuple[int, ...] = ()
+            if state.standing is not None and (is_raced or number + 1 - stage >= STAGE_ROUNDS):
+                joining = space.joining(state.standing.leader, state.levels(), state.entries)
+            if joining:
+                state.open(joining)
+                is_raced, stage = False, number + 1
+            if is_raced:
                 break
-            state.open(joining)
-            stage = number + 1 if joining else stage
-        number += 1
-        level = 0.8 * level + noise.drift * float(draw.standard_normal())
-        for index in sorted(state.in_round(number)):
-            if state.entries[index].state == "waiting":
-                measure(index, "scan")
-            measure(index, "race")
-        state.close_round(number)
-    standing = state.standing
-    assert standing is not None
-    leader = standing.leader
-    pairs: list[tuple[float, float]] = []
-    while len(pairs) < MOST_PAIRS and not is_confirmed(ratio_of_pairs(pairs), standing.bounds[leader], indifference):
-        pairs.append((throughput(leader), throughput(0)))
-    ratio, true_ratio = ratio_of_pairs(pairs), math.exp(truth[leader] - truth[0])
-    assert ratio is not None
-    bound = standing.bounds[leader] - 1
+            number += 1
+            level = 0.8 * level + noise.drift * float(draw.standard_normal())
+            for index in sorted(state.in_round(number)):
+                if state.entries[index].state == "waiting":
+                    measure(index, "scan", number)
+                measure(index, "race", number)
+            state.close_round(number)
+        best, ratio, answer = state.choice(indifference)
+        assert best is not None
+        while best != 0 and pairs < MOST_PAIRS and not is_confirmed(state.ratio(best), state.bound(best), indifference):
+            if number < MOST_ROUNDS and state.needs_rounds(indifference):
+                break
+            pairs += 1
+            measure(best, "confirmation", pairs)
+            measure(0, "confirmation", pairs)
+        best, ratio, answer = state.choice(indifference)
+        assert best is not None
+        if best == 0 or answer is not None or number >= MOST_ROUNDS or pairs >= MOST_PAIRS:
+            break
+    chosen, bound = best if answer != "kept" else 0, state.bound(best)
+    if bound is not None and answer == "kept" and ratio is not None:
+        bound *= ratio.high
     return SimulatedTune(
-        loss=math.exp(max(truth) - truth[leader]) - 1,
-        measured_loss=math.exp(max(truth[one] for one in state.entries) - truth[leader]) - 1,
+        loss=math.exp(max(truth) - truth[chosen]) - 1,
+        measured_loss=math.exp(max(truth[one] for one in state.entries) - truth[chosen]) - 1,
         measured=len(state.entries),
-        bound=bound,
-        is_decided=bound <= indifference,
-        covers=ratio.low <= true_ratio <= ratio.high,
-        pairs=len(pairs),
-        windows=sum(len(entry.windows) for entry in state.entries.values()),
+        bound=math.inf if bound is None else bound - 1,
+        is_decided=answer is not None,
+        covers=None if ratio is None else ratio.low <= math.exp(truth[best] - truth[0]) <= ratio.high,
+        pairs=pairs,
+        windows=sum(one.phase == "race" for entry in state.entries.values() for one in entry.windows),
         rounds=number,
-        standing=standing,
+        standing=state.standing,
     )
+
+
+def _is_raced(state: TuneState, indifference: float) -> bool:
+    """As a tune has it: something is decided, nothing is pending, and the confirmation needs no further rounds."""
+    is_pending = any(state.entries[one].is_pending for one in state.left())
+    return state.is_decided(indifference) is not None and not is_pending and not state.needs_rounds(indifference)

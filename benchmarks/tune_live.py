@@ -119,7 +119,7 @@ def loss_of(case: Case, outcome: TuneOutcome) -> float:
     if outcome.best is None:
         return math.inf
     best = 0 if outcome.kind == "kept" else outcome.best
-    return max(case.law(row.values) for row in outcome.rows) / case.law(outcome.rows[best].values) - 1
+    return max(case.law(row.values) for row in outcome.rows) / case.law(outcome.row(best).values) - 1
 
 
 def main() -> int:

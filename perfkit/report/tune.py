@@ -26,7 +26,7 @@ _MARKS: dict[str, Mark] = {
     "unmet": "invalid",
     "invalid": "invalid",
 }
-_GIVES_WAY = ("p50_ns", "windows", "concurrency", "p99_ns")
+_GIVES_WAY = ("p50_ns", "windows", "concurrency")
 _CAPTION = (
     "Each mark is a configuration at the concurrency where it is worth most, with the 95 % intervals of both figures. Those that were shown worse "
     "were measured in fewer windows, so their marks are less exact."
@@ -34,7 +34,7 @@ _CAPTION = (
 
 
 def tune_table(outcome: TuneOutcome) -> Table:
-    """One row for each configuration: the best one, the present one, those not shown worse, and the others, the fastest first."""
+    """One row for each configuration: the best one, the present one, those not shown worse, and the others, the better ones first."""
     columns = (
         Column("number", "no.", "count"),
         Column("values", "configuration", "prose", configuration_text),
@@ -47,17 +47,23 @@ def tune_table(outcome: TuneOutcome) -> Table:
         Column("windows", "windows", "count"),
         Column("state", "state", "prose", lambda row: Cell(row.state, state_text(row, outcome))),
     )
-    rows = sorted(
-        outcome.rows, key=lambda row: (row.number != outcome.best, row.number != 0, row.state != "racing", -(row.throughput_per_s or 0.0))
-    )
+    rows = sorted(outcome.rows, key=lambda row: (row.number != outcome.best, row.number != 0, row.state != "racing", _rank(row, outcome)))
     chosen = {"better": outcome.best, "kept": 0, "undecided": None}[outcome.kind]
     marks = ["pass" if row.number == chosen else _MARKS.get(row.state, "") for row in rows]
     return Table.of("configurations", "Configurations", columns, rows, _note(outcome), marks)
 
 
+def _rank(row: Row, outcome: TuneOutcome) -> float:
+    """The lower the better, by what the objective compares."""
+    if _objective(outcome).is_time:
+        return math.inf if row.p99_ns is None else row.p99_ns
+    per_cpu = row.server_cpus if outcome.objective == "cost" and row.server_cpus else 1.0
+    return -(row.throughput_per_s or 0.0) / per_cpu
+
+
 def effects_table(outcome: TuneOutcome) -> Table:
     """What each key does by itself."""
-    figure = _objective(outcome).figure
+    figure = _objective(outcome).figure.removeprefix("the ")
     columns = (
         Column("key", "key", "code"),
         Column("value", "value", "prose"),
@@ -103,7 +109,8 @@ def print_tune(outcome: TuneOutcome) -> None:
     width = terminal_width()
     lines = [fill(sentence(text), width) for text in (outcome.sentence, *outcome.notes, *filter(None, [outcome.next_step]))]
     lines += [outcome.command] if outcome.command else []
-    lines += ["", fitted_text(tune_table(outcome), width, _GIVES_WAY, "tune.json has them")]
+    gives_way = (*_GIVES_WAY, "throughput_per_s" if _objective(outcome).is_time else "p99_ns")
+    lines += ["", fitted_text(tune_table(outcome), width, gives_way, "tune.json has them")]
     write_styled(sys.stdout, "\n".join(lines) + "\n")
     sys.stdout.flush()
 

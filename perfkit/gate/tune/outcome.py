@@ -16,6 +16,7 @@ from perfkit.gate.tune.race import CONFIRMATION_ERROR, ERROR, FIRST_LOOK, Answer
 from perfkit.gate.tune.space import Candidate
 from perfkit.result.part import Part
 from perfkit.scenario.measure import ObjectiveName
+from perfkit.units import format_rate_per_s
 
 SCHEMA = "perfkit.tune/1"
 _MOST_NAMED = 3
@@ -256,7 +257,8 @@ def _sentence(
     if best is None and any(row.state in ("invalid", "waiting") for row in rows):
         return "No configuration could be measured."
     if best is None:
-        return f"No configuration was found that answers requests{f' with {limits}' if limits else ''}."
+        at_rate = "" if objective.rate_per_s is None else f" at {format_rate_per_s(objective.rate_per_s)}"
+        return f"No configuration was found that answers requests{at_rate}{f' with {limits}' if limits else ''}."
     no_other = "".join(f"; {part}" for part in _others(rows, best, bound, space))
     figure = "" if ratio is None else objective.ratio_text(*objective.figures(ratio.estimate, (ratio.low, ratio.high)), under)
     if kind == "kept" and best != 0 and ratio is not None:
@@ -291,7 +293,8 @@ def _others(rows: Sequence[Row], best: int, bound: float | None, space: int) -> 
         counts = ", ".join(f"{left_out.count(state):,} {state}" for state in dict.fromkeys(left_out))
         yield f"{len(left_out):,} could not be compared ({counts})"
     if len(rows) < space:
-        yield f"{len(rows):,} of {space:,} configurations of the space were measured"
+        measured = sum(row.state not in ("waiting", "refused") for row in rows)
+        yield f"{measured:,} of {space:,} configurations of the space were measured"
 
 
 def _next_step(progress: Progress, changed: Sequence[str], *, command: str) -> str:

@@ -201,6 +201,18 @@ class TuneState:
             return best, ratio, "better"
         return best, ratio, None if ratio is None else answer_of(ratio, self.bound(best), indifference)
 
+    def needs_rounds(self, indifference: float) -> bool:
+        """Whether further rounds of the race decide what further pairs cannot.
+
+        That is where the leader is better than the present one by at most half of the share, but another one may be better than the leader by
+        so much that it is not known whether the present one is to be kept.
+        """
+        best = self.is_decided(indifference)
+        ratio, bound = (None, None) if best is None or best == 0 else (self.ratio(best), self.bound(best))
+        if ratio is None or bound is None:
+            return False
+        return ratio.low <= 1 and ratio.high <= 1 + indifference / 2 and ratio.high * bound > 1 + indifference
+
     def pairs(self, candidate: int) -> list[tuple[float, float]]:
         """The values of a configuration and of the present one in the pairs of the confirmation."""
         mine, present = (

@@ -161,7 +161,7 @@ def ratio_of_pairs(pairs: Sequence[tuple[float, float]]) -> Ratio | None:
         return None
     count, share = looks[-1], 1 / (len(looks) * (len(looks) + 1))
     logs = [math.log(first / second) for first, second in pairs[:count]]
-    mean, error = statistics.fmean(logs), statistics.stdev(logs) / math.sqrt(count)
+    mean, error = statistics.fmean(logs), float(np.std(logs, ddof=1)) / math.sqrt(count)
     reach = student_t_quantile(1 - CONFIRMATION_ERROR * share / 2, count - 1) * error
     return Ratio(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach), count)
 

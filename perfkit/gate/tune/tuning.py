@@ -103,11 +103,12 @@ class _Tune:
         """The first round since the last configurations joined, and when others may join though nothing is decided."""
 
     async def run(self) -> None:
-        """Races and confirms, again if the confirmation shows that a configuration misses the SLO."""
+        """Races and confirms, again if the confirmation shows that a configuration misses the SLO, or that it takes further rounds."""
         while True:
+            windows = len(self._folder.windows)
             await self._race()
             self._state.close_round()
-            if await self._confirm():
+            if await self._confirm(may_race=len(self._folder.windows) > windows):
                 return
 
     def outcome(self) -> TuneOutcome:
@@ -166,9 +167,10 @@ class _Tune:
 
     def _is_raced(self) -> bool:
         """Whether further rounds would tell nothing; the confirmation has further windows of the best one, unless it is the present one."""
-        if any(self._state.entries[one].is_pending for one in self._state.left()):
+        indifference = self._folder.progress.inputs.indifference
+        if any(self._state.entries[one].is_pending for one in self._state.left()) or self._state.needs_rounds(indifference):
             return False
-        decided = self._state.is_decided(self._folder.progress.inputs.indifference)
+        decided = self._state.is_decided(indifference)
         best = self._state.left()[0] if decided is None and len(self._state.left()) == 1 else decided
         return best is not None and (self._state.shows_slo(best) or (best != 0 and self._state.entries[0].step is not None))
 
@@ -199,8 +201,11 @@ class _Tune:
         """A stage has half of the time that is left."""
         self._stage_round, self._stage_ends_s = number, (self._elapsed_s() + ends_s) / 2
 
-    async def _confirm(self) -> bool:
-        """Measures the leader and the present configuration in pairs, with fresh windows; false if one misses the SLO or cannot be applied."""
+    async def _confirm(self, *, may_race: bool) -> bool:
+        """Measures the leader and the present configuration in pairs, with fresh windows; false if it takes more of the race, if that can go on.
+
+        That is if one misses the SLO or cannot be applied, or if pairs alone do not decide it.
+        """
         state, indifference = self._state, self._folder.progress.inputs.indifference
         best, _, _ = state.choice(indifference)
         if best is None or best == 0 or state.entries[0].step is None:
@@ -214,6 +219,8 @@ class _Tune:
                 _, _, answer = state.choice(indifference)
                 if answer is None or state.shows_slo(best if answer == "better" else 0):
                     return True
+            if may_race and state.needs_rounds(indifference):
+                return False
             left_s = self._limit_s - self._elapsed_s()
             missing = max(_GOOD_PAIRS - len(state.pairs(best)), 1)
             first_s = self._first_s

@@ -162,3 +162,14 @@ def test_what_each_key_does_by_itself_is_the_ratio_in_common_rounds():
     assert all(effect.rounds >= 2 for effect in outcome.effects)
     latency = make_outcome([0.1, 0.2], objective="latency").effects[0]
     assert latency.ratio == pytest.approx(0.5, rel=0.01)
+
+
+def test_a_present_one_that_does_not_have_the_load_is_no_measure():
+    outcome = make_outcome([0, 0.2, 0.1], objective="latency")
+    assert outcome.rows[0].state == "unmet"
+    assert outcome.sentence.startswith(
+        "instance_group.count 1 → 2: p99 at 100/s 5.00 ms under p99 < 50ms; the present configuration does not sustain that load within the limits"
+    )
+    assert make_outcome([0, 0], objective="latency").sentence == (
+        "No configuration was found that answers requests at 100/s with p99 < 50ms."
+    )

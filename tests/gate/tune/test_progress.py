@@ -251,3 +251,20 @@ def test_a_configuration_is_measured_where_it_is_within_all_limits():
 def test_a_configuration_that_is_over_a_limit_at_every_load_is_out_with_the_reason():
     windows = [window(0, "scan", 1, 1, 100, over="9 GB of GPU memory were used, and 8GiB are the limit")] * 2
     assert state_of(windows, candidates=1, slo=None).entries[0].reason == windows[0].over
+
+
+def test_pairs_that_leave_it_open_take_further_rounds_of_the_race():
+    state = state_of(
+        [*scans(0, (100, 200, 300)), *scans(1, (100, 200, 300)), *scans(2, (100, 200, 300)), *raced((300, 301, 301), 4)], candidates=3
+    )
+    state.close_round()
+    best = state.leader
+    share = state.bound(best) - 1
+    state.entries[0].state = "worse"  # so that the leader is the one that is decided
+    assert not state.needs_rounds(share), "there are no pairs yet"
+    for number in range(1, 6):
+        state.add(window(best, "confirmation", number, 4, 300 * (1 + 0.0001 * number)))
+        state.add(window(0, "confirmation", number, 4, 300 * (1 + 0.0001 * (6 - number))))
+    assert state.ratio(best).low < 1 < state.ratio(best).high < 1 + share / 2
+    assert state.needs_rounds(share)
+    assert not state.needs_rounds(3 * share), "the present one is to be kept"

@@ -38,14 +38,14 @@ def test_64_candidates_of_which_60_are_clearly_worse_take_a_quarter_of_measuring
 
 def test_the_best_is_dropped_in_no_more_races_than_stated():
     races = [simulate([0.0] * 5, Noise([0.03] * 5), seed, 0.05) for seed in range(60)]
-    dropped_all_but_one = sum(len(one.standing.bounds) < 5 for one in races)
+    dropped_all_but_one = sum(one.standing is not None and len(one.standing.bounds) < 5 for one in races)
     assert dropped_all_but_one <= 0.05 * len(races), "all are the best: each that is dropped is an error, of one of five"
 
 
 def test_the_interval_of_the_confirmation_holds_the_ratio_though_it_is_looked_at_until_it_is_narrow():
-    races = [simulate([0.0, 0.3], Noise([0.03, 0.03]), seed, 0.03) for seed in range(400)]
+    races = [simulate([0.0, 0.3], Noise([0.03, 0.03]), seed, 0.03) for seed in range(200)]
     assert {one.pairs for one in races} <= {5, 8, 12, 18, 27, 40, 60, 90, 135, 202}
-    assert sum(one.covers for one in races) >= 0.975 * len(races)
+    assert sum(one.covers is True for one in races) >= 0.975 * len(races)
 
 
 def test_drift_of_the_machine_is_no_difference_between_configurations():

@@ -54,8 +54,8 @@ def make_outcome(
         if candidate in refused:
             state.add(Window(candidate=candidate, phase="race", round=1, refusal="out of memory"))
         else:
-            for concurrency in ladder:
-                add(candidate, "scan", 1, concurrency if rate else ladder[0], rate if concurrency == top else rate / 4)
+            for concurrency in ladder if rate else 2 * ladder[:1]:
+                add(candidate, "scan", 1, concurrency, rate if concurrency == top else rate / 4)
     for number in range(1, rounds + 1):
         for candidate in state.left():
             add(candidate, "race", number, top, noisy(candidate, number))
