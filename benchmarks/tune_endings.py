@@ -2,7 +2,7 @@
 
     python -m benchmarks.tune_endings [--only NAME …] [--peers FOLDER] [--out reports/tune-endings.md]
 
-Each row is a `perfkit tune` of a model that loads with one and two instances; it takes about three minutes together. The configuration is
+Each row is a `perfkit tune` of a model, or an ensemble, that loads with one and two instances; all together take about three minutes. The configuration is
 compared as the server writes it, byte for byte, or with sorted keys where it writes `parameters` in another order. The exit code is 1 if
 one is another, or a command ends in another way than expected.
 """
@@ -11,6 +11,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,25 +24,50 @@ from collections.abc import Callable, Sequence
 import psutil
 
 from benchmarks.peers.install import peers_folder
-from benchmarks.peers.triton import Triton, running_triton
+from benchmarks.peers.triton import ODD_MODELS, Triton, running_triton
 from benchmarks.processes import ROOT
 from benchmarks.report import Report, describe_machine, program_options
 from benchmarks.tune_live import models_folder
 from perfkit.telemetry.host.other_processes import read_listeners
 
-MODEL = "batch_cost"
+MODEL, ENSEMBLE = "batch_cost", "pipeline"
+MODELS = {MODEL: (MODEL,), ENSEMBLE: (ENSEMBLE, "resize", "classify")}
+"""The models whose configurations are compared, by the one that is tuned."""
 _ENDS_WITHIN_S, _POLL_S = 60, 0.002
 _OPTIONS = ("-c", "1,8", "--indifference", "50%", "--set", "measure.warmup=50ms", "--set", "telemetry=false")
 _ANOTHER = "another one"
-_EXPLICIT = ("--model-control-mode=explicit", f"--load-model={MODEL}")
+_EXPLICIT = ("--model-control-mode=explicit", f"--load-model={MODEL}", f"--load-model={ENSEMBLE}")
+_COUNTS = ("instance_group.count=1,2",)
+_COUNTS_OF_MEMBERS = ("resize.instance_group.count=1,2", "classify.instance_group.count=1,2")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ending:
+    """How a tune ends."""
+
+    name: str
+    codes: tuple[int, ...]
+    """The exit codes that are right."""
+    act: Callable[["Command"], None] = lambda _: None
+    """What happens to the command."""
+    model: str = MODEL
+    space: tuple[str, ...] = _COUNTS
+    options: tuple[str, ...] = ()
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether the configuration is put back by another command."""
+        return "--restore" in self.name
 
 
 class Command:
-    """A `perfkit tune` of a running Triton, with its folders in `place`."""
+    """The `perfkit tune` of an ending on a running Triton, with its folders in `place`."""
 
-    def __init__(self, triton: Triton, place: pathlib.Path, space: str = "instance_group.count=1,2", options: Sequence[str] = ()) -> None:
-        self.triton, self.folder, self._state = triton, place / "tune", place / "state"
-        words = [triton.url(), "-m", MODEL, "--space", space, "--time", "20s", *_OPTIONS, *options, "--out", str(self.folder)]
+    def __init__(self, ending: Ending, triton: Triton, place: pathlib.Path) -> None:
+        self.triton, self.folder, self._state, self.model = triton, place / "tune", place / "state", ending.model
+        self.before = read_configs(triton, ending.model)
+        spaces = [word for space in ending.space for word in ("--space", space)]
+        words = [triton.url(), "-m", ending.model, *spaces, "--time", "20s", *_OPTIONS, *ending.options, "--out", str(self.folder)]
         self.process = self._start("tune", *words)
         self.lines: list[str] = []
         self._watchdog = threading.Timer(_ENDS_WITHIN_S, self.process.kill)
@@ -97,19 +123,6 @@ class Command:
         return any(self._state.rglob("changed-models/*.json"))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Ending:
-    """How a tune ends."""
-
-    name: str
-    codes: tuple[int, ...]
-    """The exit codes that are right."""
-    act: Callable[[Command], None] = lambda _: None
-    """What happens to the command."""
-    space: str = "instance_group.count=1,2"
-    options: tuple[str, ...] = ()
-
-
 def _at(line: str, *signals: signal.Signals) -> Callable[[Command], None]:
     def act(command: Command) -> None:
         command.await_line(line)
@@ -141,15 +154,15 @@ def _during_a_load(command: Command) -> None:
 
 def _killed(command: Command) -> None:
     command.await_line("round 2")
-    present = read_config(command.triton)
-    while read_config(command.triton) == present:  # until the other configuration is loaded
-        time.sleep(_POLL_S)
+    for is_another in (False, True):  # at the beginning of a visit, whose windows follow
+        while (compared(command.before, read_configs(command.triton, command.model)) == _ANOTHER) != is_another:
+            time.sleep(_POLL_S)
     command.send(signal.SIGKILL)
 
 
 ENDINGS = (
     Ending("done", (0, 3)),
-    Ending("error: an input that the model does not take", (2, 6), options=("--shape", "INPUT0=5")),
+    Ending("error: a request that Triton refuses", (2, 6), options=("--set", "workload.parameters={triton_own: 1}")),
     Ending("Ctrl-C before the first change", (130,), _before_any_change),
     Ending("Ctrl-C during a load", (130,), _during_a_load),
     Ending("Ctrl-C in the scan", (130,), _at("scan, ", signal.SIGINT)),
@@ -159,24 +172,34 @@ ENDINGS = (
     Ending("SIGTERM", (143,), _at("round 2", signal.SIGTERM)),
     Ending("SIGHUP", (129,), _at("round 2", signal.SIGHUP)),
     Ending("SIGKILL, then `perfkit tune --restore`", (-9,), _killed),
-    Ending("a load that Triton refuses", (0, 3), space="max_batch_size=8,many"),
+    Ending("a load that Triton refuses", (0, 3), space=("max_batch_size=8,many",)),
+    Ending("ensemble: done", (0, 3), model=ENSEMBLE, space=_COUNTS_OF_MEMBERS),
+    Ending("ensemble: Ctrl-C twice within 50 ms", (130,), _at("round 2", signal.SIGINT, signal.SIGINT), ENSEMBLE, _COUNTS_OF_MEMBERS),
+    Ending("ensemble: SIGKILL, then `perfkit tune --restore`", (-9,), _killed, ENSEMBLE, _COUNTS_OF_MEMBERS),
 )
 
 
-def read_config(triton: Triton) -> str:
-    """The model's configuration as the server writes it."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{triton.http_port}/v2/models/{MODEL}/config", timeout=10) as answer:
-        return str(answer.read().decode())
+LOST = Ending("the server is lost, comes back, then `perfkit tune --restore`", (6,))
+NOT_EXPLICIT = Ending("Triton does not load on request", (2,))
 
 
-def compared(before: str, after: str) -> str:
-    """How two configurations differ, in words."""
+def read_configs(triton: Triton, model: str) -> list[str]:
+    """The configurations of a model, and of an ensemble's members, as the server writes them."""
+    found = []
+    for one in MODELS[model]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{triton.http_port}/v2/models/{one}/config", timeout=10) as answer:
+            found.append(answer.read().decode())
+    return found
+
+
+def compared(before: Sequence[str], after: Sequence[str]) -> str:
+    """How configurations differ, in words."""
     if before == after:
         return "the same bytes"
-    first, second = (json.dumps(json.loads(text), sort_keys=True) for text in (before, after))
+    first, second = ([json.loads(text) for text in texts] for texts in (before, after))
     if first != second:
         return _ANOTHER
-    without = [json.dumps({**json.loads(text), "parameters": None}) for text in (before, after)]
+    without = [json.dumps([{**one, "parameters": None} for one in found]) for found in (first, second)]
     return "the same, `parameters` in another order" if without[0] == without[1] else "the same, keys in another order"
 
 
@@ -185,49 +208,48 @@ def main() -> int:
     options = program_options(__doc__, out="tune-endings", only=([""], "the endings whose names contain this"), peers=peers_folder(None))
     report = Report(options.out, "Every ending of a tune")
     report.add(
-        "The configuration of a model of a real Triton before a `perfkit tune` and after it. A row is met if it is the same, the exit code is "
-        f"the one expected, and no mark is left that tells the next perfkit otherwise. {describe_machine()}",
+        "The configuration of a model of a real Triton before a `perfkit tune` and after it, of an ensemble also those of its members. A row is "
+        "met if they are the same, the exit code is the one expected, and no mark is left that tells the next perfkit otherwise. "
+        f"{describe_machine()}",
         "",
     )
     report.table("ending", ">exit code", ">windows", "configuration afterwards", "met")
+
+    def judge(ending: Ending, command: Command, triton: Triton) -> None:
+        left = compared(command.before, read_configs(triton, ending.model))
+        restored = command.restore() if ending.is_restored else 0
+        found = compared(command.before, read_configs(triton, ending.model))
+        code = command.process.returncode
+        is_met = code in ending.codes and not restored and found != _ANOTHER and not command.has_mark
+        report.judged_row(is_met, ending.name, code, command.windows, f"{left}, then {found}" if ending.is_restored else found)
+        if not is_met:
+            print("".join(command.lines[-8:]), file=sys.stderr)
+
+    def is_wanted(ending: Ending) -> bool:
+        return any(one in ending.name for one in options.only)
+
     with tempfile.TemporaryDirectory(prefix="perfkit-endings-") as name, models_folder() as models:
-        places = (pathlib.Path(name, str(number)) for number in range(100))
-
-        def judge(ending: Ending, command: Command, before: str, triton: Triton, restored: int | None = None) -> None:
-            code = command.process.returncode
-            found = compared(before, read_config(triton))
-            is_met = code in ending.codes and not restored and found != _ANOTHER and not command.has_mark
-            report.judged_row(is_met, ending.name, code, command.windows, found)
-            if not is_met:
-                print("".join(command.lines[-8:]), file=sys.stderr)
-
-        def is_wanted(ending: Ending) -> bool:
-            return any(one in ending.name for one in options.only)
-
+        shutil.copytree(ODD_MODELS, models, dirs_exist_ok=True)
+        places = (pathlib.Path(name, str(number)) for number in range(len(ENDINGS) + 2))
         with running_triton(options.peers, models=models, options=_EXPLICIT) as triton:
             for ending in filter(is_wanted, ENDINGS):
-                before = read_config(triton)
-                command = Command(triton, next(places), ending.space, ending.options)
+                command = Command(ending, triton, next(places))
                 ending.act(command)
                 command.end()
-                restored = command.restore() if "restore" in ending.name else None
-                judge(ending, command, before, triton, restored)
-        if is_wanted(lost := Ending("the server is lost, comes back, then `perfkit tune --restore`", (6,))):
+                judge(ending, command, triton)
+        if is_wanted(LOST):
             with running_triton(options.peers, models=models, options=_EXPLICIT) as triton:
-                before = read_config(triton)
-                command = Command(triton, next(places))
+                command = Command(LOST, triton, next(places))
                 command.await_line("round 2")
                 _server_process(triton).kill()
                 command.end()
-                ports = triton.http_port, triton.grpc_port
-                with running_triton(options.peers, *ports, models=models, options=_EXPLICIT) as again:
-                    judge(lost, command, before, again, command.restore())
-        if is_wanted(refused := Ending("Triton does not load on request", (2,))):
+            with running_triton(options.peers, triton.http_port, triton.grpc_port, models=models, options=_EXPLICIT) as again:
+                judge(LOST, command, again)
+        if is_wanted(NOT_EXPLICIT):
             with running_triton(options.peers, models=models) as triton:
-                before = read_config(triton)
-                command = Command(triton, next(places))
+                command = Command(NOT_EXPLICIT, triton, next(places))
                 command.end()
-                judge(refused, command, before, triton)
+                judge(NOT_EXPLICIT, command, triton)
     return report.write()
 
 

@@ -52,13 +52,14 @@ def test_within_the_limit_the_windows_have_the_figure(triton, tmp_path):
     with undisturbed():
         main(options(triton, tmp_path, "--set", "tune.constraints.cpu=1000"))
     windows = [json.loads(line) for line in (tmp_path / "tune" / "windows.jsonl").read_text().splitlines()]
-    assert {row["state"] for row in outcome_of(tmp_path)["rows"]} <= {"racing", "worse"}
+    assert outcome_of(tmp_path)["rows"][0]["state"] != "unmet"
+    assert any(window["is_valid"] for window in windows)
     assert all(0 < window["cpus"] < 100 for window in windows if window["is_valid"])
 
 
 def test_a_limit_on_gpu_memory_needs_a_gpu(triton, tmp_path, tmp_path_factory):
     def tune(fake):
-        arguments = options(triton, tmp_path, "--max-gpu-memory", "8GiB")
+        arguments = options(triton, tmp_path, "--max-gpu-memory", "8GiB", time="60s")
         command = [sys.executable, "-m", "perfkit", *arguments]
         return subprocess.run(command, env=fake.environment(script), capture_output=True, text=True, check=False)
 

@@ -29,7 +29,8 @@ from tests.cli.tune_target import CONFIG, Triton
 repository, port = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 count = int(re.search(r"count: (\\d+)", (repository / "m" / "config.pbtxt").read_text())[1])
 if count == 16:
-    sys.exit("out of memory")
+    print('E1129 01:47:39.1 7 cuda.cc:3] "no driver"', "E1129 01:47:39.2 7 lifecycle.cc:654] failed to load 'm': memory", "ended", sep="\\n")
+    sys.exit(1)
 weights = repository / "m" / "1" / "weights"
 assert weights.stat().st_nlink > 1 or weights.is_symlink(), "a large file is not copied"
 (repository / "m" / "1" / "compiled").write_text("by the server")
@@ -67,14 +68,13 @@ def tuned(tmp_path, arguments):
 
 def test_an_ensemble_is_tuned_by_its_members_which_are_put_back(ensemble, tmp_path):
     before = dict(ensemble.configs)
-    spaces = ["--space", "resize.instance_group.count=2,3", "--space", "classify.v1.instance_group.count=2,8"]
-    outcome = tuned(tmp_path, options(tmp_path, ensemble.url, "-m", "pipeline", *spaces))
+    spaces = ["--space", "resize.instance_group.count=3", "--space", "classify.v1.instance_group.count=2,8"]
+    outcome = tuned(tmp_path, options(tmp_path, ensemble.url, "-m", "pipeline", *spaces, time="15s"))
     assert ensemble.configs == before
-    assert len(outcome["rows"]) == 4
+    assert len(outcome["rows"]) == 3
     assert outcome["rows"][outcome["best"]]["values"]["classify.v1.instance_group.count"] == "8"
     assert "count: 8" in (tmp_path / "tune" / "best.classify.v1.config.pbtxt").read_text()
-    is_resize_changed = outcome["rows"][outcome["best"]]["values"]["resize.instance_group.count"] != "2"
-    assert (tmp_path / "tune" / "best.resize.diff").exists() == is_resize_changed
+    assert '+      "count": 3' in (tmp_path / "tune" / "best.resize.diff").read_text()
     assert list((tmp_path / "state").rglob("*.json")) == []
 
 
@@ -90,11 +90,10 @@ def test_a_key_without_a_member_is_refused_with_their_names(ensemble, capsys):
     assert "by its members (resize, classify.v1)" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("reads_repository", [True, False])
-def test_a_killed_tune_of_an_ensemble_is_told_at_every_model_and_puts_all_back(perfkit, ensemble, tmp_path, capsys, reads_repository):
-    ensemble.reads_repository = reads_repository
+def test_a_killed_tune_of_an_ensemble_is_told_at_every_model_and_puts_all_back(perfkit, ensemble, tmp_path, capsys):
+    ensemble.reads_repository = False
     before = dict(ensemble.configs)
-    space = [word for member in ("resize", "classify.v1") for word in ("--space", f"{member}.instance_group.count=2,8")]
+    space = [word for member in ("resize", "classify.v1") for word in ("--space", f"{member}.instance_group.count=8")]
     running = perfkit.start(*options(tmp_path, ensemble.url, "-m", "pipeline", *space, time="3m"))
     running.wait_for_line("round 2")
 
@@ -152,10 +151,10 @@ def contents(folder):
 def test_a_repository_is_edited_in_copies_and_stays_as_it_is(tmp_path, repository):
     before = contents(repository)
     target = [command(tmp_path), "-m", "m", "--repository", str(repository), "--space", "instance_group.count=2,8,16"]
-    outcome = tuned(tmp_path, options(tmp_path, *target, time="30s"))
+    outcome = tuned(tmp_path, options(tmp_path, *target, time="20s"))
     assert contents(repository) == before
     assert {row["values"]["instance_group.count"]: row["state"] for row in outcome["rows"]}["16"] == "refused"
-    assert "out of memory" in outcome["rows"][2]["reason"]
+    assert outcome["rows"][2]["reason"] == "failed to load 'm': memory"
     assert outcome["rows"][outcome["best"]]["values"] == {"instance_group.count": "8"}
     assert "count: 8" in (tmp_path / "tune" / "best.config.pbtxt").read_text()
     assert '+      "count": 8' in (tmp_path / "tune" / "best.diff").read_text()

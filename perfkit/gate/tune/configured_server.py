@@ -17,7 +17,7 @@ from perfkit.errors import PerfkitError, ServerFailedError, TargetError
 from perfkit.gate.arm import Arm, GateContext, RunningTarget, running_target
 from perfkit.gate.pairs import Stage
 from perfkit.gate.tune.model_control import LOADS_WITHIN_NS, ModelControl, models_text
-from perfkit.gate.tune.repository import ModelRepository
+from perfkit.gate.tune.repository import ModelRepository, first_error
 from perfkit.gate.tune.space import Candidate
 from perfkit.override import override
 from perfkit.target.changed_model import restore_command
@@ -73,7 +73,8 @@ class RestartedServer(ConfiguredServer):
             try:
                 target = await ends.enter_async_context(running_target(Arm(command=command), context, stage))
             except ServerFailedError as error:
-                raise RefusedCandidateError(str(error)) from None
+                words = first_error(context.folder / stage.log_name, candidate.configs) if self._repository is not None else ""
+                raise RefusedCandidateError(words or str(error)) from None
             yield target
 
     @override

@@ -293,7 +293,7 @@ class TuneState:
         if entry.step is not None:
             entry.state = "racing"
             return
-        least = min(entry.scans, key=lambda one: one.concurrency)
+        least = min([one for one in entry.scans if not _is_doubtful(one)] or entry.scans, key=lambda one: one.concurrency)
         judged = self._judge([least]).reason if self._slo is not None else "no request was answered"
         self._leave(candidate, "unmet", least.reason or least.over or self.objective.shortfall([least]) or judged)
 

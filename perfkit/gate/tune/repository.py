@@ -4,10 +4,11 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from perfkit.clock import Clock
 from perfkit.errors import UsageError
@@ -24,6 +25,7 @@ from perfkit.workers.local import place
 
 _PLACE = f"{{{REPOSITORY}}}"
 _LARGEST_COPIED_BYTES = 2**20
+_ERROR_LINE, _LONGEST_ERROR = re.compile(r"E\d{4} "), 300
 
 
 class ModelRepository:
@@ -62,7 +64,6 @@ class ModelRepository:
         with self.placed(command, {}) as on_copy, tempfile.TemporaryDirectory(prefix="perfkit-log-") as logs:
             started, urls = placed_command(on_copy, protocols)
             given = {protocol: some[0] for protocol, some in target.urls_by_protocol.items()}
-            addresses = {protocol: url for protocol, url in (given or urls).items() if protocol in target.load_protocols}
             if "http" not in given and (given or ("http" not in target.load_protocols and "{http_port}" not in command)):
                 raise UsageError(
                     f"{command}: the model's configuration is read over HTTP: write {{http_port}} and {{grpc_port}} in it, where the server takes them"
@@ -70,7 +71,7 @@ class ModelRepository:
             async with run_command(
                 started,
                 urls,
-                [(target, resolve_address(target, url, loaded.folder)) for url in addresses.values()],
+                [(target, resolve_address(target, url, loaded.folder)) for url in (given or urls).values()],
                 cpus=place(loaded.scenario, usable_cpus()).server,
                 log=pathlib.Path(logs, "log"),
                 clock=clock,
@@ -79,6 +80,14 @@ class ModelRepository:
                 limit_key="--ready-timeout",
             ):
                 return await ModelControl(loaded, (given or urls)["http"], clock).read()
+
+
+def first_error(log: pathlib.Path, models: Collection[str]) -> str:
+    """The first line of a Triton's log that is an error and names one of the models, without its origin; empty if there is none."""
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        errors = (line.partition("] ")[2].strip() for line in lines if _ERROR_LINE.match(line))
+        found = next((error for error in errors if any(model in error for model in models)), "")
+    return f"{found[:_LONGEST_ERROR]}…" if len(found) > _LONGEST_ERROR else found
 
 
 def _copied(source: str, copy: str) -> str:
