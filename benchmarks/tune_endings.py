@@ -33,7 +33,7 @@ from perfkit.telemetry.host.other_processes import read_listeners
 MODEL, ENSEMBLE = "batch_cost", "pipeline"
 MODELS = {MODEL: (MODEL,), ENSEMBLE: (ENSEMBLE, "resize", "classify")}
 """The models whose configurations are compared, by the one that is tuned."""
-_ENDS_WITHIN_S, _POLL_S = 60, 0.002
+_ENDS_WITHIN_S, _POLL_S, _ATTEMPTS = 60, 0.002, 3
 _OPTIONS = ("-c", "1,8", "--indifference", "50%", "--set", "measure.warmup=50ms", "--set", "telemetry=false")
 _ANOTHER = "another one"
 _EXPLICIT = ("--model-control-mode=explicit", f"--load-model={MODEL}", f"--load-model={ENSEMBLE}")
@@ -60,6 +60,10 @@ class Ending:
         return "--restore" in self.name
 
 
+class NotReachedError(Exception):
+    """A tune has ended before the stage at which something was to happen to it, as on a machine that is too busy to measure on."""
+
+
 class Command:
     """The `perfkit tune` of an ending on a running Triton, with its folders in `place`."""
 
@@ -67,7 +71,7 @@ class Command:
         self.triton, self.folder, self._state, self.model = triton, place / "tune", place / "state", ending.model
         self.before = read_configs(triton, ending.model)
         spaces = [word for space in ending.space for word in ("--space", space)]
-        words = [triton.url(), "-m", ending.model, *spaces, "--time", "20s", *_OPTIONS, *ending.options, "--out", str(self.folder)]
+        words = [triton.url(), "-m", ending.model, *spaces, "--time", "30s", *_OPTIONS, *ending.options, "--out", str(self.folder)]
         self.process = self._start("tune", *words)
         self.lines: list[str] = []
         self._watchdog = threading.Timer(_ENDS_WITHIN_S, self.process.kill)
@@ -91,7 +95,7 @@ class Command:
             self.lines.append(line)
             if text in line:
                 return
-        raise RuntimeError(f"the tune ended without a line with {text!r}: {''.join(self.lines[-5:])}")
+        raise NotReachedError(f"the tune ended without a line with {text!r}: {''.join(self.lines[-5:])}")
 
     def send(self, number: signal.Signals) -> None:
         """Sends it a signal."""
@@ -230,12 +234,18 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory(prefix="perfkit-endings-") as name, models_folder() as models:
         shutil.copytree(ODD_MODELS, models, dirs_exist_ok=True)
-        places = (pathlib.Path(name, str(number)) for number in range(len(ENDINGS) + 2))
+        places = (pathlib.Path(name, str(number)) for number in range(_ATTEMPTS * len(ENDINGS) + 2))
         with running_triton(options.peers, models=models, options=_EXPLICIT) as triton:
             for ending in filter(is_wanted, ENDINGS):
-                command = Command(ending, triton, next(places))
-                ending.act(command)
-                command.end()
+                for _ in range(_ATTEMPTS):
+                    command = Command(ending, triton, next(places))
+                    try:
+                        ending.act(command)
+                        break
+                    except NotReachedError as error:
+                        print(error, file=sys.stderr)
+                    finally:
+                        command.end()
                 judge(ending, command, triton)
         if is_wanted(LOST):
             with running_triton(options.peers, models=models, options=_EXPLICIT) as triton:

@@ -129,6 +129,15 @@ def test_a_grpc_url_alone_is_refused_with_what_is_missing(capsys):
     assert "give the http:// URL of one server, beside its grpc:// URL" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("variants", "is_noted"), [(16, True), (100_000, False)])
+def test_a_response_cache_is_noted_where_the_requests_repeat(tmp_path, variants, is_noted):
+    server = Triton()
+    with serving(server.handler) as port:
+        target = [f"http://127.0.0.1:{port}", "-m", "m", "--space", "response_cache.enable=true", "--set", f"workload.variants={variants}"]
+        outcome = tuned(tmp_path, options(tmp_path, *target, time="5s"))
+    assert any(note.startswith("response_cache.enable: ") for note in outcome["notes"]) == is_noted
+
+
 @pytest.fixture
 def repository(tmp_path):
     folder = tmp_path / "the models"
