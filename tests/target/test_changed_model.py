@@ -9,7 +9,7 @@ import pytest
 
 from perfkit.errors import UsageError
 from perfkit.target.address import Address
-from perfkit.target.changed_model import ChangedModel, describe_changed, find_changed
+from perfkit.target.changed_model import ChangedModel, ChangedModels, clear_marks_of, describe_changed, find_changed
 
 ADDRESS = Address.parse("http://127.0.0.1:8000")
 SET_AND_WAIT = """
@@ -79,6 +79,27 @@ def test_a_mark_can_be_set_as_soon_as_nobody_reads_it(tmp_path, monkeypatch):
     monkeypatch.setattr("perfkit.target.changed_model.threading.Event.wait", lambda *_: fcntl.flock(reading, fcntl.LOCK_UN))
     mark.set().clear()
     os.close(reading)
+
+
+def test_several_marks_are_set_together_or_not_at_all(tmp_path):
+    addresses = [ADDRESS, Address.parse("grpc://127.0.0.1:8001")]
+    taken = ChangedModel(addresses[1], "b", tmp_path).set()
+    marks = ChangedModels(addresses, ["a", "b"], tmp_path / "another")
+    with pytest.raises(UsageError, match="'b'"):
+        marks.set()
+    assert find_changed(ADDRESS, "a") is None
+    taken.clear()
+    marks.set().release()
+    assert {find_changed(address, model) for address in addresses for model in "ab"} == {tmp_path / "another"}
+
+
+def test_all_marks_of_a_folder_are_removed_and_no_others(tmp_path):
+    for model, folder in (("a", "mine"), ("b", "mine"), ("c", "another")):
+        ChangedModel(ADDRESS, model, tmp_path / folder).set().release()
+    living = ChangedModel(ADDRESS, "d", tmp_path / "mine").set()
+    clear_marks_of(tmp_path / "mine")
+    assert [find_changed(ADDRESS, model) for model in "abc"] == [None, None, tmp_path / "another"]
+    assert living.file.exists(), "its process lives"
 
 
 def test_the_note_has_the_command(tmp_path):

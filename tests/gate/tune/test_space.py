@@ -10,6 +10,7 @@ from perfkit.gate.tune.space import (
     candidates_of_command,
     candidates_of_config,
     default_space,
+    default_space_of,
     is_same_config,
     parse_space,
     present_value,
@@ -90,6 +91,42 @@ def test_the_default_space_follows_from_the_configuration(config, cpus, space):
 def test_a_configuration_without_anything_to_vary_says_so():
     with pytest.raises(UsageError, match="neither instances nor batches"):
         default_space({"instance_group": [{"kind": "KIND_MODEL"}]}, 4)
+
+
+ENSEMBLE = {
+    "e": {"platform": "ensemble", "ensemble_scheduling": {"step": [{"model_name": "a"}, {"model_name": "a.b"}]}},
+    "a": CONFIG,
+    "a.b": {**CONFIG, "max_batch_size": 0},
+}
+
+
+def test_the_keys_of_an_ensemble_belong_to_the_member_whose_name_they_begin_with():
+    texts = {model: json.dumps(config) for model, config in ENSEMBLE.items()}
+    space = {"a.instance_group.count": ("2", "4"), "a.b.instance_group.count": ("3",)}
+    candidates = candidates_of_config(texts, space)
+    assert [one.title for one in candidates] == [
+        f"a.instance_group.count {first}, a.b.instance_group.count {second}" for first, second in ((2, 2), (2, 3), (4, 3))
+    ]
+    assert candidates[0].configs == {"a": texts["a"], "a.b": texts["a.b"]}
+    assert candidates[1].configs["a"] == texts["a"], "byte for byte where nothing changes"
+    assert json.loads(candidates[2].configs["a.b"])["instance_group"][0]["count"] == 3
+
+
+def test_the_default_space_of_an_ensemble_is_that_of_its_members():
+    found = default_space_of(ENSEMBLE, 4)
+    assert found == {f"{model}.{key}": values for model in ("a", "a.b") for key, values in default_space(ENSEMBLE[model], 4).items()}
+    assert default_space_of({"a": CONFIG}, 4) == default_space(CONFIG, 4)
+    with pytest.raises(UsageError, match="the ensemble's members"):
+        default_space_of({"e": ENSEMBLE["e"], "a": {"instance_group": [{"kind": "KIND_MODEL"}]}}, 4)
+
+
+def test_places_of_a_command_and_keys_of_a_configuration_make_one_space():
+    space = {"instance_group.count": ("2", "4"), "threads": ("1", "3")}
+    candidates = candidates_of_config({"m": json.dumps(CONFIG)}, space, "serve {repository} {port} {threads}")
+    assert [(one.title, one.command) for one in candidates] == [
+        (f"instance_group.count {count}, threads {threads}", f"serve {{repository}} {{port}} {threads}")
+        for count, threads in ((2, 1), (2, 3), (4, 1), (4, 3))
+    ]
 
 
 def test_a_command_gets_the_values_and_keeps_its_ports():
