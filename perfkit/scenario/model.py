@@ -336,6 +336,7 @@ class Scenario(Section):
             others = {
                 "sequences": self.sequences is not None,
                 "shared_memory": self.shared_memory is not None,
+                "stream.body": self.stream is not None and self.stream.body != "generate",
                 "check.outputs": bool(self.check.outputs),
                 "slo.wrong_answers": self.objective is not None and self.objective.wrong_answers is not None,
                 "tune": self.tune is not None,
