@@ -92,7 +92,9 @@ def search_group(search: Search) -> ChartGroup:
             )
         ]
     limit = slo_in_words({name: search.slo[name]}).partition(" < ")[2]
-    what = "share of requests that failed" if name == "error_rate" else f"share of requests slower than {limit}"
+    part = name.rpartition(".")[0].replace("_", " ")
+    slow = f"with a {part} above {limit}" if part else f"slower than {limit}"
+    what = "share of requests that failed" if name == "error_rate" else f"share of requests {slow}"
     y = Axis(what, scale="log", ticks=tuple((10.0**power, f"{100 * 10.0**power:g}%") for power in range(-7, 1)), high=1.3)
     return ChartGroup((Chart(what, Axis("arrivals per second", "/s", "log"), y, tuple(lines), tuple(spans), tuple(levels), height_px=320),))
 

@@ -8,6 +8,7 @@ import yaml
 
 from perfkit.load.loop import StopCause
 from perfkit.recorder.window import Window
+from perfkit.result.checks import _search_problems
 from perfkit.result.model import Point
 from perfkit.result.search import AddedTime, FittedCurve, Search, SearchDrift, SearchProbe
 from perfkit.scenario.file import read_scenario
@@ -174,6 +175,7 @@ def test_a_limit_on_the_first_response_can_be_the_one_that_decides(searched, who
     assert found.capacity_per_s == pytest.approx(160, rel=0.15)
     assert found.curve.limit == "first_response.p95"
     assert "first response p95 of 37100us" in found.reason
+    assert list(_search_problems(found)) == [], "a result with it can be read again"
 
 
 def test_low_rates_get_windows_long_enough_for_the_percentile(searched):
