@@ -1,12 +1,13 @@
 """The models of `perfkit.result/1`. JSON keys are the field names; times are in nanoseconds, rates per second."""
 
+import functools
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
 from perfkit.errors import MeasurementWarning
-from perfkit.figures.declaration import KEY, OF_ALL, Figure, Unit, declared
+from perfkit.figures.declaration import KEY, OF_ALL, Declared, Figure, Unit, declared
 from perfkit.figures.resources import GpuFigures, MetricFigures, ServerCpuFigures, ServerFigures
 from perfkit.result.cold_start import ColdStarts
 from perfkit.result.distribution import PERCENTILES, Distribution
@@ -392,9 +393,17 @@ class Point(Part):
         return "service time" if self.response_time_ns is None else "response time"
 
     def compared(self, percentiles: Sequence[str] = PERCENTILES) -> dict[str, tuple[Unit, float | None]]:
-        """The figures by which gates, histories and comparisons know it, with their units: throughput, percentiles, and the others declared."""
+        """The figures by which gates, histories and comparisons know it, with their units.
+
+        Throughput, percentiles, those of the parts of streamed answers, and the others declared.
+        """
         declared_ones = {one.figure.metric: (one.figure.unit, one.value_of(self)) for one in declared(Point) if one.figure.metric}
         times: dict[str, tuple[Unit, float | None]] = {name: ("ns", getattr(self.times, name)) for name in percentiles}
+        times |= {
+            f"{one.figure.column}_{name}": ("ns", getattr(one.value_of(self), name, None))
+            for one in parts_of_answers()
+            for name in one.figure.percentiles
+        }
         return {"throughput": declared_ones.pop("throughput"), **times, **declared_ones}
 
     @property
@@ -418,6 +427,13 @@ class Point(Part):
     def server_gpus(self) -> list[GpuFigures]:
         """The GPUs, without those that the target is known not to use."""
         return [gpu for gpu in self.gpus if gpu.may_serve]
+
+
+@functools.cache
+def parts_of_answers() -> tuple[Declared, ...]:
+    """The times of parts of streamed answers, which frames have."""
+    found = (one for one in declared(Point) if one.figure.subject in ("streams", "tokens"))
+    return tuple(one for one in found if one.figure.unit == "ns" and one.figure.column)
 
 
 class Resumption(Part):

@@ -1,10 +1,9 @@
 """Runs against OpenAI's API: the figures are those that the server has been given, and nothing is shown that it does not report."""
 
-import json
-
 import pytest
 import yaml
 
+from perfkit.result.file import read_result
 from tests.openai_server import MODEL, Answers, openai_server
 
 MS = 1_000_000
@@ -44,7 +43,7 @@ def test_a_stream_of_chat_has_the_times_of_tokens(measured):
     assert point["output_tokens_per_s"] == pytest.approx(4 * point["throughput_per_s"])
     assert point["input_tokens_per_s"] == pytest.approx(7 * point["throughput_per_s"])
     assert point["first_response_time_ns"] is point["response_gap_ns"] is None
-    assert "p50" in point["further_intervals"]["first_token_time"]
+    assert "first_token_time" in point["further_intervals"]
     document = answers.documents[-1]
     assert document == {
         "model": MODEL, "messages": [{"role": "user", "content": "Say a."}], "max_tokens": 4, "temperature": 0,
@@ -133,17 +132,14 @@ def test_a_base_path_and_headers_reach_the_server(measured):
     assert {one["authorization"] for one in answers.headers} == {"Bearer secret"}
 
 
-def test_a_url_and_a_model_are_enough(perfkit, tmp_path):
+def test_a_url_and_a_model_are_enough(perfkit):
     with openai_server(Answers()) as url:
-        out = tmp_path / "out"
-        options = ("-c", "1", "--duration", "1s", "--slo", "first_token.p50=5s", "--no-report", "--out", str(out))
-        run = perfkit.run("run", url, "--api", "openai", *options)
+        run = perfkit.measure(url, "--api", "openai", "-c", "1", "--duration", "1s", "--slo", "first_token.p50=5s")
         listed = perfkit.run("init", url, "--api", "openai")
         written = perfkit.run("init", url, "--api", "openai", "-m", MODEL)
         missing = perfkit.run("run", url, "--api", "openai", "-m", "other", "--duration", "1s")
-    assert run.code == 0, run.stderr
-    point = json.loads((out / "result.json").read_text())["summary"][0]
-    assert point["first_token_time_ns"]["count"] > 0
+    (point,) = run.result["summary"]
+    assert (point["first_token_time_ns"]["count"], point["slo"]["verdict"]) == (point["requests"]["ok"], "satisfied")
     assert MODEL in listed.stdout
     document = yaml.safe_load(written.stdout)
     assert (document["target"]["api"], document["stream"], "values" in document["workload"]["prompts"]) == ("openai", {}, True)
@@ -160,3 +156,16 @@ def test_a_public_trace_is_replayed_with_its_lengths(measured, tmp_path):
     assert (point["requests"]["ok"], point["first_token_time_ns"]["count"]) == (30, 30)
     sent = [(len(one["messages"][0]["content"].split()), one["max_tokens"]) for one in answers.documents[-30:]]
     assert sorted(sent) == sorted((number % 3 + 2, number % 2 + 1) for number in range(0, 300, 10))
+
+
+def test_runs_are_compared_by_the_figures_of_tokens(measured, perfkit, tmp_path):
+    folders = [tmp_path / name for name in ("one", "two")]
+    for folder, first_s in zip(folders, (0.0, 0.1), strict=True):
+        measured(Answers(first_s=first_s), stream={}, measure={"warmup": "0s", "requests": 30, "repetitions": 1})
+        (tmp_path / "out").rename(folder)
+    compared = perfkit.run("compare", *folders)
+    assert compared.code == 0, compared.stderr
+    assert all(name in compared.stdout for name in ("first token p50", "event gap p50", "output tokens"))
+    of_history = read_result(folders[1])[0].summary[0].compared()
+    assert (of_history["first_token_p50"][1] or 0) > 50 * MS
+    assert (of_history["output_tokens"][1] or 0) > 0
