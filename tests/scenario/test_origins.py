@@ -182,7 +182,7 @@ MESSAGES = [
     (HEAD + "gate: {profile: mine}\n", "s.yaml:3: gate.profile: expected 'standard', found 'mine'"),
     (HEAD + "gate: {metrics: []}\n", "s.yaml:3: gate.metrics: expected at least one element, found none"),
     (HEAD + "gate: {metrics: [p50, p50]}\n", "s.yaml:3: gate.metrics: metrics must be unique, found ['p50', 'p50']"),
-    (HEAD + "gate: {metrics: [p42]}\n", "s.yaml:3: gate.metrics[0]: expected 'throughput', 'p50', 'p95', 'p99', 'cpu_time' or 'instructions', found 'p42'"),
+    (HEAD + "gate: {metrics: [p42]}\n", "s.yaml:3: gate.metrics[0]: expected 'throughput', 'p50', 'p95', 'p99', 'cpu_time', 'instructions', 'first_response_p50', 'first_response_p99', 'first_token_p50', 'first_token_p99', 'per_token_p50' or 'per_token_p99', found 'p42'"),
     ("target:\n  model: m\n  metrics_url: x\n" + LOAD, "s.yaml:3: target.metrics_url: expected an http:// or https:// URL, such as http://127.0.0.1:8002/metrics, found 'x'"),
     (HEAD + "measure: {warmup: automatic}\n", "s.yaml:3: measure.warmup: expected a duration such as 250us, 10ms, 30s or 2m, found 'automatic'"),
     (HEAD + INPUT + "{strings: []}\n", "s.yaml:5: workload.inputs.A.strings: expected at least one element, found none"),
