@@ -19,7 +19,7 @@ _TEXTS = ("content", "reasoning_content", "reasoning", "text", "refusal")
 _CALLS = ("tool_calls", "function_call", "audio")
 _HAS_TEXT = re.compile(rb'"(?:content|reasoning_content|reasoning|text|refusal)"[ \t]*:[ \t]*"(?!")')
 _IS_FINISHED = re.compile(rb'"finish_reason"[ \t]*:[ \t]*"')
-_ERROR, _USAGE = b'"error"', b'"usage"'
+_ERROR, _USAGE, _EMPTY = b'"error"', b'"usage"', (b'"', b"")
 MOST_EVENTS = 1 << 22
 """Those of a stream that are timed; one with more is refused, since each takes memory until the stream ends."""
 CUT_OFF = "the stream ended without [DONE], a finish_reason or usage: it may be cut off"
@@ -31,11 +31,12 @@ class EventsAnswer(EventAnswer):
     An event is parsed only where its bytes do not tell at once that it has text; the newest usage is kept as bytes, until the answer is recorded.
     """
 
-    __slots__ = ("_first_usage", "_last", "_usage")
+    __slots__ = ("_first_usage", "_last", "_place", "_sign", "_usage")
 
     def __init__(self) -> None:
         super().__init__()
         self._last = self._usage = self._first_usage = b""
+        self._sign, self._place = b"\xff", 0  # what no JSON begins with
 
     @override
     def take(self, data: bytes, at_ns: int) -> None:
@@ -43,7 +44,7 @@ class EventsAnswer(EventAnswer):
         has_usage = _USAGE in data and USAGE.search(data) is not None
         if has_usage:
             self._usage = data
-        if self.first is None or _HAS_TEXT.search(data) is None or _ERROR in data or not (data[0] == 123 and data[-1] == 125):  # in braces
+        if self.first is None or not self._has_text(data) or _ERROR in data or not (data[0] == 123 and data[-1] == 125):  # in braces
             if not self._reads_content(data):
                 return
             if self.first is None and has_usage:
@@ -63,6 +64,15 @@ class EventsAnswer(EventAnswer):
     def tokens(self) -> TokenCounts | None:
         """The tokens that the stream reports; None if it reports none."""
         return streamed_tokens(_usage_in(self._usage), _usage_in(self._first_usage), len(self.responses_ns))
+
+    def _has_text(self, data: bytes) -> bool:
+        """Whether the bytes show that an event has a text, by default at the same place as the event before."""
+        if data.startswith(self._sign, self._place) and data[(end := self._place + len(self._sign)) : end + 1] not in _EMPTY:
+            return True
+        if (found := _HAS_TEXT.search(data)) is None:
+            return False
+        self._sign, self._place = found[0], found.start()
+        return True
 
     def _reads_content(self, data: bytes) -> bool:
         """Whether an event has content; takes its error or its fault."""

@@ -12,6 +12,7 @@ from perfkit.protocol.tensor import tensor_to_json
 
 # a \r before it stays with the last line; a pattern that began with `\r?` would be ten times slower
 _END_OF_EVENT = re.compile(rb"\n\r?\n")
+_DATA = b"data: "
 _DONE = b"[DONE]"  # how some servers end a stream; it is no response
 _BOM = b"\xef\xbb\xbf"  # may begin a stream (HTML, 9.2.6)
 
@@ -71,6 +72,15 @@ class EventSplitter:
 
     def append(self, piece: bytes) -> None:
         """Takes the next bytes; raises AnswerTooLargeError for an event beyond the maximum."""
+        if (
+            not self._size
+            and piece.startswith(_DATA)
+            and piece.find(b"\n") == len(piece) - 2
+            and piece.endswith(b"\n")
+            and b"\r" not in piece
+        ):
+            self._take(piece[len(_DATA) : -2])  # an event of one line by itself, as most are
+            return
         tail = b"".join(self._parts[-3:])[-3:]
         if not _END_OF_EVENT.search(tail + piece):  # so that a long event is not joined again and again
             self._parts.append(piece)
@@ -82,8 +92,10 @@ class EventSplitter:
         self._parts, self._size = [rest], len(rest)
         for event in events:
             lines = [line[5:].removeprefix(b" ") for line in event.removeprefix(_BOM).splitlines() if line.startswith(b"data:")]
-            data = b"\n".join(lines)
-            if data == _DONE:
-                self.is_done = True
-            elif data:
-                self._on_event(data)
+            self._take(b"\n".join(lines))
+
+    def _take(self, data: bytes) -> None:
+        if data == _DONE:
+            self.is_done = True
+        elif data:
+            self._on_event(data)
