@@ -52,9 +52,10 @@ def test_a_stream_of_chat_has_the_times_of_tokens(measured):
     assert set(answers.paths) == {"/v1/chat/completions"}
 
 
-def test_answers_in_one_piece_have_tokens_and_no_times_of_them(measured):
+@pytest.mark.parametrize("engine", ["wire", "reference"])
+def test_answers_in_one_piece_have_tokens_and_no_times_of_them(measured, engine):
     answers = Answers()
-    point = measured(answers)
+    point = measured(answers, target={"engine": engine})
     assert point["tokens"] == {"input": 84, "output": 48, "reported": 12, "several_in_event": 0}
     assert point["output_tokens_per_s"] > 0
     assert point["first_token_time_ns"] is point["time_per_output_token_ns"] is point["responses"] is None
@@ -89,6 +90,12 @@ def test_an_event_may_have_several_tokens(measured, usage, tokens):
     else:  # three in each of the four events, so nine after the first
         assert point["time_per_output_token_ns"]["count"] == 12
         assert 1.5 * MS < point["time_per_output_token_ns"]["p50"] < 0.9 * point["event_gap_ns"]["p50"]
+
+
+def test_several_workers_count_tokens_together(measured):
+    point = measured(Answers(), stream={}, measure={**ONCE, "workers": 2}, load={"closed": {"concurrency": [4]}})
+    assert point["tokens"] == {"input": 84, "output": 48, "reported": 12, "several_in_event": 0}
+    assert point["time_per_output_token_ns"]["count"] == 12
 
 
 @pytest.mark.parametrize("stream", [None, {}])
