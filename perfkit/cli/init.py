@@ -48,17 +48,17 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     if not options.urls:
         raise UsageError("name the URL of a server, such as http://127.0.0.1:8000; --list lists the scenarios that perfkit ships")
     api = api_of(options)
+    words = [word for key, value in api.items() for word in (f"--{key}", value)]
     target = target_of_urls(options.urls, None) | api
     if options.model == "":
         raise UsageError("-m: the model's name is empty; without -m, the server's models are listed")
     if options.model is None:
         indexes = read_from_all(options.urls, lambda url: read_model_index(url, MonotonicClock(), api))
-        print(_table(next(filter(None, indexes), ()), options.urls))
+        print(_table(next(filter(None, indexes), ()), options.urls, words))
         return ExitCode.DONE
     if options.out is not None and options.out.exists():
         raise UsageError(f"--out {options.out}: the file exists already: remove it, or choose another name")
     described, *_ = read_from_all(options.urls, lambda url: describe_model(url, options.model, MonotonicClock(), api))
-    words = [word for key, value in api.items() for word in (f"--{key}", value)]
     command = shlex.join(["perfkit", "init", *map(redacted_url, options.urls), "-m", options.model, *words])
     folder = pathlib.Path() if options.out is None else options.out.parent
     text = initial_scenario(described, {**target, "model": options.model}, command, folder)
@@ -84,7 +84,7 @@ def _shipped() -> str:
     return "\n".join([*lines, "", "to measure one: perfkit run densenet; to see it: perfkit run densenet --print-scenario"])
 
 
-def _table(index: "Sequence[IndexedModel]", urls: Sequence[str]) -> str:
+def _table(index: "Sequence[IndexedModel]", urls: Sequence[str], words: Sequence[str] = ()) -> str:
     """The server's models with version, state and reason, one per line; raises UsageError if it lists none."""
     from perfkit.target.address import redacted_url
 
@@ -96,7 +96,9 @@ def _table(index: "Sequence[IndexedModel]", urls: Sequence[str]) -> str:
     titles = ("model", "version", "state")
     widths = [max(len(titles[column]), *(len(row[column]) for row in rows)) for column in range(3)]
     lines = ["  ".join(text.ljust(width) for text, width in zip(row, [*widths, 0], strict=False)).rstrip() for row in (titles, *rows)]
-    return "\n".join([*lines, "", f"a scenario for one of them: perfkit init {shlex.join([*map(redacted_url, urls), '-m', rows[0][0]])}"])
+    return "\n".join(
+        [*lines, "", f"a scenario for one of them: perfkit init {shlex.join([*map(redacted_url, urls), '-m', rows[0][0], *words])}"]
+    )
 
 
 def initial_scenario(described: "ModelDescription", target: dict[str, Any], command: str, folder: pathlib.Path) -> str:

@@ -13,6 +13,7 @@ from perfkit.protocol.tensor import tensor_to_json
 # a \r before it stays with the last line; a pattern that began with `\r?` would be ten times slower
 _END_OF_EVENT = re.compile(rb"\n\r?\n")
 _DATA = b"data: "
+_SHOWN_BYTES = 300
 _DONE = b"[DONE]"  # how some servers end a stream; it is no response
 _BOM = b"\xef\xbb\xbf"  # may begin a stream (HTML, 9.2.6)
 
@@ -69,6 +70,11 @@ class EventSplitter:
     def has_rest(self) -> bool:
         """Whether an event is incomplete, or something other than events was received."""
         return any(part.strip() for part in self._parts)
+
+    @property
+    def rest_start(self) -> bytes:
+        """The beginning of what is no complete event, some hundred bytes of it."""
+        return b"".join(self._parts[:_SHOWN_BYTES])[:_SHOWN_BYTES]
 
     def append(self, piece: bytes) -> None:
         """Takes the next bytes; raises AnswerTooLargeError for an event beyond the maximum."""

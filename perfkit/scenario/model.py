@@ -339,6 +339,7 @@ class Scenario(Section):
                 "stream.body": self.stream is not None and self.stream.body != "generate",
                 "check.outputs": bool(self.check.outputs),
                 "slo.wrong_answers": self.objective is not None and self.objective.wrong_answers is not None,
+                "traces.files": self.traces is not None and bool(self.traces.files),
                 "tune": self.tune is not None,
             }
             check_api(self.target, self.workload, others, is_streamed=self.stream is not None)

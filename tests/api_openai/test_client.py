@@ -107,10 +107,23 @@ def test_a_refusal_has_the_servers_words(status, body, words, is_streamed):
     assert (reply.outcome, decoded) == (Outcome.REJECTED, words)
 
 
-@pytest.mark.parametrize("body", [{"error": {"message": "no"}}, {"choices": []}, b"data: x"])
-def test_a_stream_that_is_none_is_broken_although_its_status_is_200(body):
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"error": {"message": "no"}}, ': {"error": {"message": "no"}}'),
+        ({"choices": []}, ': {"choices": []}'),
+        (b"data: x", ""),
+        (b"<html>", ""),
+    ],
+)
+def test_a_stream_that_is_none_is_broken_although_its_status_is_200(body, words):
     reply, _, _ = replied(servers.answering(whole(body)), is_streamed=True)
-    assert (reply.outcome, reply.error) == (Outcome.BROKEN, NO_EVENTS)
+    assert (reply.outcome, reply.error) == (Outcome.BROKEN, f"{NO_EVENTS}{words}")
+
+
+def test_of_a_long_body_in_place_of_a_stream_the_beginning_is_shown():
+    reply, _, _ = replied(servers.answering(whole({"error": "x" * 100_000})), is_streamed=True)
+    assert reply.error == f'{NO_EVENTS}: {{"error": "{"x" * 289}'
 
 
 def test_a_stream_is_read_byte_by_byte():

@@ -147,7 +147,7 @@ def test_a_url_and_a_model_are_enough(perfkit):
         missing = perfkit.run("run", url, "--api", "openai", "-m", "other", "--duration", "1s")
     (point,) = run.result["summary"]
     assert (point["first_token_time_ns"]["count"], point["slo"]["verdict"]) == (point["requests"]["ok"], "satisfied")
-    assert MODEL in listed.stdout
+    assert listed.stdout.endswith(f"perfkit init {url} -m {MODEL} --api openai\n")
     document = yaml.safe_load(written.stdout)
     assert (document["target"]["api"], document["stream"], "values" in document["workload"]["prompts"]) == ("openai", {}, True)
     assert missing.code == 6

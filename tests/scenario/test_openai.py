@@ -37,6 +37,8 @@ def test_an_address_says_which_api_is_spoken(tmp_path, target, api, path):
         ({"workload": {"inputs": {"a": {"generate": "zeros"}}}}, "workload.inputs is for api: v2"),
         ({"workload": {"queue_timeout": "1s"}}, "workload.queue_timeout is for api: v2"),
         ({"target": {**TARGET, "endpoint": "embeddings"}, "stream": {}}, "embeddings are not streamed"),
+        ({"stream": {"body": "infer"}}, "stream.body: OpenAI's API has none"),
+        ({"traces": {"files": ["trace.json"]}}, "traces.files: OpenAI's API has none"),
         ({"sequences": {}}, "sequences: OpenAI's API has none"),
         ({"slo": {"p99": "1s", "wrong_answers": "1%"}}, "slo.wrong_answers: OpenAI's API has none"),
         ({"slo": {"first_token": {"p99": "1s"}}}, "slo.first_token: only streams have first tokens: add stream: {}"),

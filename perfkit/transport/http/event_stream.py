@@ -73,6 +73,8 @@ class EventStreamConnection(HttpConnection):
 def stream_reply(answer: EventAnswer, events: EventSplitter, started_ns: int, ended_ns: int) -> Reply:
     """The reply to a request whose stream has ended; it has no payload if there was no response."""
     if events.has_rest:
-        return answer.failed(Outcome.BROKEN, started_ns, ended_ns, NO_EVENTS)
+        # a body in place of the whole stream is likely to say why there is none
+        words = "" if answer.responses_ns else events.rest_start.decode(errors="replace").strip()
+        return answer.failed(Outcome.BROKEN, started_ns, ended_ns, f"{NO_EVENTS}{f': {words}' if words.startswith('{') else ''}")
     answer.end(is_done=events.is_done)
     return answer.complete(started_ns, ended_ns, ERROR_EVENT_STATUS)
