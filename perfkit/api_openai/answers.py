@@ -31,11 +31,12 @@ class EventsAnswer(EventAnswer):
     An event is parsed only where its bytes do not tell at once that it has text; the newest usage is kept as bytes, until the answer is recorded.
     """
 
-    __slots__ = ("_first_usage", "_last", "_place", "_sign", "_usage")
+    __slots__ = ("_first_usage", "_has_end", "_last", "_last_usage", "_place", "_sign", "_usage")
 
     def __init__(self) -> None:
         super().__init__()
-        self._last = self._usage = self._first_usage = b""
+        self._last = self._usage = self._first_usage = self._last_usage = b""
+        self._has_end = False  # whether an event without content ends the text, as a token of its own does
         self._sign, self._place = b"\xff", 0  # what no JSON begins with
 
     @override
@@ -49,6 +50,7 @@ class EventsAnswer(EventAnswer):
                 return
             if self.first is None and has_usage:
                 self._first_usage = data
+        self._last_usage = data if has_usage else b""
         if len(self.responses_ns) >= MOST_EVENTS:
             self.fault = self.fault or f"the stream has more than {MOST_EVENTS:,} events with content"
             return
@@ -63,7 +65,8 @@ class EventsAnswer(EventAnswer):
     @property
     def tokens(self) -> TokenCounts | None:
         """The tokens that the stream reports; None if it reports none."""
-        return streamed_tokens(_usage_in(self._usage), _usage_in(self._first_usage), len(self.responses_ns))
+        whole, first, last = map(_usage_in, (self._usage, self._first_usage, self._last_usage))
+        return streamed_tokens(whole, first, last, len(self.responses_ns), has_end=self._has_end)
 
     def _has_text(self, data: bytes) -> bool:
         """Whether the bytes show that an event has a text, by default at the same place as the event before."""
@@ -86,7 +89,11 @@ class EventsAnswer(EventAnswer):
             self.error = self.error or error
             return False
         choices = document.get("choices")
-        return any(map(_has_content, choices)) if isinstance(choices, list) else False
+        if not isinstance(choices, list):
+            return False
+        has_content = any(map(_has_content, choices))
+        self._has_end |= not has_content and any(isinstance(one, dict) and one.get("finish_reason") == "stop" for one in choices)
+        return has_content
 
 
 def _has_content(choice: object) -> bool:

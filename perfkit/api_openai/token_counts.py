@@ -26,15 +26,25 @@ def read_usage(document: Mapping[str, Any]) -> TokenCounts | None:
     return TokenCounts(given, made) if _is_count(given) and _is_count(made) else None
 
 
-def streamed_tokens(last: TokenCounts | None, first: TokenCounts | None, events: int) -> TokenCounts | None:
-    """Those of a stream with so many events that have content, by the usage that came last, and that of the first of these events, if any.
+def streamed_tokens(
+    whole: TokenCounts | None, first: TokenCounts | None, last: TokenCounts | None, events: int, *, has_end: bool
+) -> TokenCounts | None:
+    """Those of a stream with so many events that have content, by the usage of the whole, and those that the first and the last of these events report.
 
-    If there are as many tokens as such events, each event has one; a single event has all tokens.
+    Without the latter, each event has one token if there are as many tokens as events: with content alone, or, where `has_end`, with the event without
+    content that the token has which ends the text.
     """
-    if last is None:
+    if whole is None:
         return None
-    tokens = last.output if events == 1 else first.output if first is not None else 1 if events == last.output else None
-    return last._replace(first=tokens if tokens is not None and 0 < tokens <= last.output else None)
+    later = None
+    if first is not None and last is not None:
+        later = last.output - first.output
+    elif events in (whole.output, whole.output - has_end):
+        later = events - 1
+    if events <= 1:
+        later = 0
+    is_known = later is not None and 0 <= later < max(whole.output, 1)
+    return whole._replace(later=later if is_known else None, has_several=whole.output - has_end > events > 0)
 
 
 def _is_count(value: object) -> TypeGuard[int]:

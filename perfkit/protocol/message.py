@@ -98,8 +98,10 @@ class TokenCounts(NamedTuple):
 
     input: int
     output: int
-    first: int | None = None
-    """Those of the first event of a streamed answer; None if they are not known."""
+    later: int | None = None
+    """Those of a streamed answer's events after its first one, up to the last with content; None if they are not known."""
+    has_several: bool = False
+    """Whether a streamed answer has more tokens than events, so that some event has several."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

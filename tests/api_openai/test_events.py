@@ -58,26 +58,42 @@ def received(*pieces, each_ns=10):
 def test_text_reasoning_and_calls_of_tools_are_content_and_nothing_else_is(content):
     answer, reply = received(event(ROLE), event(content), event(FINISH), event(content), event(usage(2)), DONE)
     assert (reply.outcome, list(reply.responses_ns), reply.error) == (Outcome.OK, [20, 40], "")
-    assert answer.tokens == TokenCounts(5, 2, 1), "as many tokens as events with content: one each"
+    assert answer.tokens == TokenCounts(5, 2, 1, has_several=False), "as many tokens as events with content: one each"
 
 
 @pytest.mark.parametrize("no_content", [ROLE, FINISH, usage(0), {"choices": [{"delta": None}]}, {"choices": [7]}, {"object": "ping"}])
 def test_a_stream_may_have_no_content(no_content):
     answer, reply = received(event(no_content), event(usage(0)), DONE)
-    assert (reply.outcome, list(reply.responses_ns), reply.payload, answer.tokens) == (Outcome.OK, [], None, TokenCounts(5, 0))
+    assert (reply.outcome, list(reply.responses_ns), reply.payload, answer.tokens) == (Outcome.OK, [], None, TokenCounts(5, 0, 0))
+
+
+def with_usage(output, **parts):
+    return {**usage(output), "choices": delta(**parts)["choices"]}
+
+
+STOP = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
 
 
 @pytest.mark.parametrize(
-    ("events", "tokens"),
+    ("events", "output", "later", "has_several"),
     [
-        ([delta(content="a b c"), delta(content="d")], None),
-        ([{**delta(content="a b c"), **usage(3), "choices": delta(content="a b c")["choices"]}, delta(content="d")], 3),
-        ([delta(content="a b c d")], 4),
+        ([delta(content="a"), delta(content="b"), FINISH], 2, 1, False),
+        ([delta(content="a b c"), delta(content="d"), FINISH], 4, None, True),
+        ([with_usage(3, content="a b c"), with_usage(4, content="d"), FINISH], 4, 1, True),
+        ([with_usage(3, content="a b c"), delta(content="d"), FINISH], 4, None, True),
+        ([delta(content="a b c d"), FINISH], 4, 0, True),
+        ([delta(content="a"), delta(content="b"), STOP], 3, 1, False),  # the last token ends the text, and has an event without content
+        ([delta(content="a"), delta(content="b"), STOP], 2, 1, False),  # it is not counted
+        ([delta(content="a"), delta(content="b"), FINISH], 3, None, True),
+        ([delta(content="a"), delta(content="b"), STOP], 4, None, True),
+        ([with_usage(1, content="a"), with_usage(2, content="b"), with_usage(3, role="assistant"), STOP], 3, 1, False),
+        ([with_usage(5, content="a"), with_usage(2, content="b"), FINISH], 5, None, True),
+        ([with_usage(1, content="a"), with_usage(1, content="b"), with_usage(4, content="c"), FINISH], 4, 3, True),
     ],
 )
-def test_the_tokens_of_the_first_event_are_those_that_it_reports_or_that_leave_no_choice(events, tokens):
-    answer, _ = received(*map(event, events), event(usage(4)), DONE)
-    assert answer.tokens == TokenCounts(5, 4, tokens)
+def test_the_tokens_after_the_first_event_are_those_that_events_report_or_that_leave_no_choice(events, output, later, has_several):
+    answer, _ = received(*map(event, events), event(usage(output)), DONE)
+    assert answer.tokens == TokenCounts(5, output, later, has_several)
 
 
 def test_without_a_usage_nothing_is_known_of_tokens():
@@ -169,7 +185,8 @@ def test_the_same_is_read_however_lines_end_and_bytes_are_cut(documents, line_en
     pieces = [data[first : first + size] for first in range(0, len(data), size)]
     whole, plain = received(*pieces, each_ns=0), received(*map(event, documents), DONE, each_ns=0)
     contents = sum("delta" in str(one) and one not in (ROLE, FINISH) for one in documents)
-    expected = (streamed_tokens(TokenCounts(5, 3) if usage(3) in documents else None, None, contents), Outcome.OK, contents)
+    whole_usage = TokenCounts(5, 3) if usage(3) in documents else None
+    expected = (streamed_tokens(whole_usage, None, None, contents, has_end=False), Outcome.OK, contents)
     assert [(one.tokens, reply.outcome, len(reply.responses_ns)) for one, reply in (whole, plain)] == [expected] * 2
 
 
