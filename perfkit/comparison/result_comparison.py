@@ -7,9 +7,10 @@ from typing import Literal, TypeAlias
 
 from perfkit.comparison.point_figures import error_rate
 from perfkit.errors import IncomparableError
+from perfkit.figures.declaration import Declared
 from perfkit.result.distribution import PERCENTILES, Distribution
 from perfkit.result.fingerprint import Difference, commit_of, environment_differences, scenario_differences
-from perfkit.result.model import Point, PointKey, Result
+from perfkit.result.model import Point, PointKey, Result, parts_of_answers
 from perfkit.spans.change import PartChange, change_between
 from perfkit.stats.buckets import bucket_width_ns
 from perfkit.stats.probability import normal_quantile, student_t_quantile
@@ -19,7 +20,7 @@ NOT_COVERED = (
     "The 95 % intervals cover the variation within each result: between requests for times, between repetitions for throughput and CPU time. "
     "They leave out the variation between restarts of the server, times of day and machines, which is often larger: for a verdict, use perfkit gate."
 )
-CPU_TIME = "CPU time"
+CPU_TIME, OUTPUT_TOKENS = "CPU time", "output tokens"
 """The metric of the server's CPU time for a request."""
 _NO_CPU_TIME = "perfkit did not start the server, or did not measure it"
 _Figure: TypeAlias = Callable[[Point], float]
@@ -143,6 +144,12 @@ def _rows(key: PointKey, results: Sequence[tuple[str, Result]]) -> tuple[list[Me
     columns: dict[str, tuple[Literal["per_s", "ns", "share"], list[Estimate | None]]] = {
         "throughput": ("per_s", [throughput_of(result, key) for _, result in results]),
         **{name: ("ns", [known_percentile(point.times, name, point.intervals) for point in pooled]) for name in PERCENTILES},
+        OUTPUT_TOKENS: ("per_s", [_repeated(result, key, _REPEATED[OUTPUT_TOKENS]) for _, result in results]),
+        **{
+            f"{one.figure.title} {name}": ("ns", [_of_part(one, name, point) for point in pooled])
+            for one in parts_of_answers()
+            for name in one.figure.percentiles
+        },
         "error rate": ("share", [error_rate_of(point) for point in pooled]),
         CPU_TIME: ("ns", [_repeated(result, key, _REPEATED[CPU_TIME]) for _, result in results]),
     }
@@ -160,7 +167,7 @@ def _rows(key: PointKey, results: Sequence[tuple[str, Result]]) -> tuple[list[Me
             others = list(zip(changes[1:], results[1:], strict=True))
             changes = (None, *(_repeated_change(change, first, other, key, figure) for change, (_, other) in others))
             degrees = (None, *(_repeated_degrees(first, other, key, figure) for _, (_, other) in others))
-        better: Literal["lower", "higher"] = "higher" if metric == "throughput" else "lower"
+        better: Literal["lower", "higher"] = "higher" if metric in ("throughput", OUTPUT_TOKENS) else "lower"
         rows.append(MetricRow(load_point, metric.replace("_", "."), unit, better, tuple(values), changes, degrees))
     return rows, missing
 
@@ -178,6 +185,11 @@ def known_percentile(times: Distribution, name: str, intervals: Mapping[str, tup
     return Estimate(value, low, high).no_narrower(bucket_width_ns(value))
 
 
+def _of_part(one: Declared, name: str, point: Point) -> Estimate | None:
+    times: Distribution | None = one.value_of(point)
+    return None if times is None else known_percentile(times, name, point.further_intervals.get(one.figure.recorded, {}))
+
+
 def throughput_of(result: Result, key: PointKey) -> Estimate | None:
     """The throughput of a load point, with an interval if it has enough repetitions; None if nothing was answered."""
     return _repeated(result, key, _REPEATED["throughput"])
@@ -188,7 +200,11 @@ def _metric(name: str, point: Point) -> float:
     return point.compared()[name][1] or 0.0
 
 
-_REPEATED: dict[str, _Figure] = {"throughput": functools.partial(_metric, "throughput"), CPU_TIME: functools.partial(_metric, "cpu_time")}
+_REPEATED: dict[str, _Figure] = {
+    "throughput": functools.partial(_metric, "throughput"),
+    CPU_TIME: functools.partial(_metric, "cpu_time"),
+    OUTPUT_TOKENS: functools.partial(_metric, "output_tokens"),
+}
 """The figures whose intervals come from the repetitions."""
 
 

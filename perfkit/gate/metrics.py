@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from perfkit.gate.paired import FALSE_ALARM_RATE, NOISE_BAND, Look, MetricBounds
-from perfkit.gate.pairs import ARMS, CPU_FIGURES, FIGURES, PERCENTILES, Pair, failed_share
+from perfkit.gate.pairs import ARMS, CPU_FIGURES, FIGURES, PART_FIGURES, PERCENTILES, Pair, failed_share
 from perfkit.gate.sentences import format_change
 from perfkit.gate.verdict import MAXIMUM_EFFECT, Comparison, MetricVerdict, Unit
 from perfkit.history.accepted import NOTHING_ACCEPTED, STANDARD_LOADS, AcceptedChange, AcceptedChanges
@@ -17,6 +17,8 @@ from perfkit.stats.signed_rank import Array, hodges_lehmann
 MARGINS = {"throughput": 0.05, "p50": 0.05, "p95": 0.05, "p99": 0.10}
 SECONDARY_MARGINS = {"cpu_time": 0.05, "instructions": 0.05}
 """Of what a request costs the server's CPUs; these metrics count for the verdict only if the scenario names them."""
+PART_MARGINS = {name: MARGINS[name.rpartition("_")[2]] for name in PART_FIGURES}
+"""Of the times of parts of streamed answers, which count only if they are named, too."""
 ERROR_RATE, ERROR_RATE_BAND = "error_rate", 0.001
 _ALL_POINTS = "all load points"
 _MOST_HIDDEN = 0.5  # of a figure
@@ -25,7 +27,7 @@ _FEW = 0.29  # of the pairs
 
 def margin_of(metric: str) -> float:
     """The margin of a metric that has a ratio, where it counts for the verdict."""
-    return {**MARGINS, **SECONDARY_MARGINS}[metric]
+    return {**MARGINS, **SECONDARY_MARGINS, **PART_MARGINS}[metric]
 
 
 def unit_of(metric: str) -> Unit:
@@ -128,7 +130,7 @@ def with_acceptance(metric: Metric, accepted: AcceptedChanges) -> Metric:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MetricChoice:
-    """Which metrics count for the verdict: those in `names`, or for None all but the secondary ones."""
+    """Which metrics count for the verdict: those in `names`, or for None all but the secondary ones and those of parts of answers."""
 
     is_standard: bool = False
     """The standard profile takes throughput only from its closed loop, and percentiles only from its open loop."""
@@ -140,7 +142,7 @@ class MetricChoice:
         """The metrics that count at a load point of this kind; the throughput of an open loop is given by its schedule and never counts."""
         percentiles = tuple(name for name in MARGINS if name != "throughput")
         names = percentiles if kind == "open" else ("throughput",) if self.is_standard else ("throughput", *percentiles)
-        return tuple(name for name in (*names, *SECONDARY_MARGINS) if name in (names if self.names is None else self.names))
+        return tuple(name for name in (*names, *SECONDARY_MARGINS, *PART_MARGINS) if name in (names if self.names is None else self.names))
 
     def gated_metrics(self, load_point: str, kind: Literal["closed", "open"]) -> tuple[Metric, ...]:
         """The metrics that count at a load point."""
@@ -193,7 +195,7 @@ def paired_values(pairs: Sequence[Pair], choice: MetricChoice) -> list[PairedVal
     values = []
     for index, point in enumerate(pairs[0].baseline.points):
         gated = choice.gated(point.kind)
-        for name in (*(FIGURES if point.kind == "closed" else PERCENTILES), *CPU_FIGURES):
+        for name in (*(FIGURES if point.kind == "closed" else PERCENTILES), *CPU_FIGURES, *PART_FIGURES):
             columns = [tuple(value for pair in pairs if (value := pair.runs[arm].points[index].figures.get(name))) for arm in ARMS]
             if all(len(column) == len(pairs) for column in columns):  # only metrics that are not gated can be missing here
                 margin = margin_of(name) if name in gated else None

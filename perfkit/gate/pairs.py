@@ -32,6 +32,8 @@ ARMS: tuple[ArmName, ...] = ("baseline", "candidate")
 PERCENTILES = ("p50", "p95", "p99", "p99_9")
 FIGURES = ("throughput", *PERCENTILES)
 CPU_FIGURES = ("cpu_time", "instructions")
+PART_FIGURES = ("first_response_p50", "first_response_p99", "first_token_p50", "first_token_p99", "per_token_p50", "per_token_p99")
+"""Of streamed answers."""
 """Of the server for a request; absent from runs of a server that perfkit did not start."""
 
 _STORED_WARNINGS = {*INVALIDATING, "not_steady", "overloaded", "failed_requests"}

@@ -12,7 +12,10 @@ from perfkit.protocol.tensor import tensor_to_json
 
 # a \r before it stays with the last line; a pattern that began with `\r?` would be ten times slower
 _END_OF_EVENT = re.compile(rb"\n\r?\n")
+_DATA = b"data: "
+_SHOWN_BYTES = 300
 _DONE = b"[DONE]"  # how some servers end a stream; it is no response
+_BOM = b"\xef\xbb\xbf"  # may begin a stream (HTML, 9.2.6)
 
 
 def encode_generate_request(request: InferRequest) -> bytes:
@@ -60,14 +63,30 @@ class EventSplitter:
         self._max_bytes, self._on_event = max_bytes, on_event
         self._parts: list[bytes] = []  # of the event that is not complete
         self._size = 0
+        self.is_done = False
+        """Whether `[DONE]` has come."""
 
     @property
     def has_rest(self) -> bool:
         """Whether an event is incomplete, or something other than events was received."""
         return any(part.strip() for part in self._parts)
 
+    @property
+    def rest_start(self) -> bytes:
+        """The beginning of what is no complete event, some hundred bytes of it."""
+        return b"".join(self._parts[:_SHOWN_BYTES])[:_SHOWN_BYTES]
+
     def append(self, piece: bytes) -> None:
         """Takes the next bytes; raises AnswerTooLargeError for an event beyond the maximum."""
+        if (
+            not self._size
+            and piece.startswith(_DATA)
+            and piece.find(b"\n") == len(piece) - 2
+            and piece.endswith(b"\n")
+            and b"\r" not in piece
+        ):
+            self._take(piece[len(_DATA) : -2])  # an event of one line by itself, as most are
+            return
         tail = b"".join(self._parts[-3:])[-3:]
         if not _END_OF_EVENT.search(tail + piece):  # so that a long event is not joined again and again
             self._parts.append(piece)
@@ -78,7 +97,11 @@ class EventSplitter:
         *events, rest = _END_OF_EVENT.split(b"".join((*self._parts, piece)))
         self._parts, self._size = [rest], len(rest)
         for event in events:
-            lines = [line[5:].removeprefix(b" ") for line in event.splitlines() if line.startswith(b"data:")]
-            data = b"\n".join(lines)
-            if data and data != _DONE:
-                self._on_event(data)
+            lines = [line[5:].removeprefix(b" ") for line in event.removeprefix(_BOM).splitlines() if line.startswith(b"data:")]
+            self._take(b"\n".join(lines))
+
+    def _take(self, data: bytes) -> None:
+        if data == _DONE:
+            self.is_done = True
+        elif data:
+            self._on_event(data)

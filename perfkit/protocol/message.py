@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from perfkit.protocol.tensor import Tensor
 
@@ -91,6 +91,17 @@ class InferResponse:
     outputs: tuple[Tensor, ...]
     id: str = ""
     parameters: Parameters = dataclasses.field(default_factory=dict)
+
+
+class TokenCounts(NamedTuple):
+    """The tokens of a request and of its answer, as the server reports them."""
+
+    input: int
+    output: int
+    later: int | None = None
+    """Those of a streamed answer's events after its first one, up to the last with content; None if they are not known."""
+    has_several: bool = False
+    """Whether a streamed answer has more tokens than events, so that some event has several."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from perfkit.figures.declaration import value_at
 from perfkit.report.answer import answer_loads
 from perfkit.report.breakdown import waterfall_group
 from perfkit.report.chart import Axis, Chart, ChartGroup, Colour, Level, Line, times_scale
@@ -24,6 +25,9 @@ _PERCENTILES = ("p50", "p99")
 _STREAM_TIMES = {
     "first_response_time": "time to the first response",
     "response_gap": "gap between responses",
+    "first_token_time": "time to the first token",
+    "event_gap": "gap between events",
+    "time_per_output_token": "time per output token",
     "stream_time": "time to the last response",
 }
 
@@ -196,20 +200,22 @@ def _milliseconds(point: Point, name: str) -> float | None:
 
 
 def _streams_group(points: Sequence[Point]) -> ChartGroup:
-    """A chart of each time of streams against the load, and one of the responses per second."""
+    """A chart of each time of streams against the load that any of them has, and of the responses and output tokens per second."""
     load = load_axis(points)
     ordered = sorted(points, key=lambda point: point.load.level)
     protocols = {name: [point for point in ordered if point.protocol == name] for name in dict.fromkeys(point.protocol for point in points)}
     charts = []
     for kind, title in _STREAM_TIMES.items():
         lines = [line for protocol, own in protocols.items() for line in _stream_lines(protocol, own, kind)]
-        values_ms = [value for line in lines for value in line.ys if value is not None]
-        charts.append(Chart(f"{title} against the load", load, Axis(title, "ms", times_scale(values_ms)), tuple(lines)))
-    rates = [
-        Line.of(protocol, [(one.load.level, one.responses.per_s if one.responses else None) for one in own], PROTOCOL_COLOURS[protocol])
-        for protocol, own in protocols.items()
-    ]
-    charts.append(Chart("responses against the load", load, Axis("responses", "responses/s"), tuple(rates)))
+        if values_ms := [value for line in lines for value in line.ys if value is not None]:
+            charts.append(Chart(f"{title} against the load", load, Axis(title, "ms", times_scale(values_ms)), tuple(lines)))
+    for path, unit in (("responses.per_s", "responses"), ("output_tokens_per_s", "output tokens")):
+        rates = [
+            Line.of(protocol, [(one.load.level, value_at(one, path)) for one in own], PROTOCOL_COLOURS[protocol])
+            for protocol, own in protocols.items()
+        ]
+        if any(value is not None for line in rates for value in line.ys):
+            charts.append(Chart(f"{unit} against the load", load, Axis(unit, f"{unit.split()[-1]}/s"), tuple(rates)))
     return ChartGroup(tuple(charts), columns=2)
 
 

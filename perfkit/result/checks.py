@@ -18,6 +18,7 @@ from perfkit.result.distribution import QUANTILES, Distribution
 from perfkit.result.load import ClosedLoad, ColdStartLoad, IdleLoad, Load, MixedLoad, OpenLoad
 from perfkit.result.model import Point, PointKey, Requests, Result
 from perfkit.result.search import Search
+from perfkit.scenario.load import FURTHER_TIMES
 from perfkit.spans.breakdown import BANDS, Breakdown
 from perfkit.spans.split import PARTS
 from perfkit.stats.buckets import LONGEST_TIME_NS
@@ -314,7 +315,8 @@ def _search_problems(search: Search) -> Iterator[_Problem]:
     for number, added in enumerate(search.added_time):
         if not (0 < added.after_probes <= len(search.probes) and 0 < added.budget_s < _LONGEST_S):
             yield f"added_time.{number}", f"{added.budget_s:g} s after {added.after_probes} of {len(search.probes)} probes were not added"
-    if not set(search.slo) <= {*QUANTILES, "error_rate"}:
+    of_parts = {f"{key}.{percentile}" for key in FURTHER_TIMES for percentile in QUANTILES}
+    if not set(search.slo) <= {*QUANTILES, "error_rate", *of_parts}:
         yield "slo", f"expected limits on percentiles or error_rate, found {', '.join(search.slo)[:100]}"
     if (curve := search.curve) is not None and not (0 < curve.centre_per_s <= HIGHEST_RATE_PER_S and 0 <= curve.floor <= 1):
         yield "curve", "its centre is not a rate, or its floor is not a share"

@@ -17,6 +17,8 @@ _MAX_CONCURRENCY, _MAX_IN_FLIGHT = 65_536, 1_048_576
 _MAX_FOLLOWING = 100_000
 SINE_PIECES = 256
 """The number of linear pieces that a period of a sine is made of."""
+FURTHER_TIMES = {"first_response": "first_response_time", "first_token": "first_token_time", "per_token": "time_per_output_token"}
+"""The keys of an SLO with limits on other times than that of the whole answer, and the names under which these are recorded."""
 _Limit = Annotated[Duration, Field(gt=0)]
 
 
@@ -59,11 +61,36 @@ class Slo(PercentileLimits):
     first_response: PercentileLimits | None = None
     """Of streams: limits on the time to the first response, such as `{p99: 200ms}`."""
 
+    first_token: PercentileLimits | None = None
+    """Of streams over OpenAI's API: limits on the time to the first event with content or reasoning, such as `{p99: 500ms}`."""
+    per_token: PercentileLimits | None = None
+    """Of streams over OpenAI's API: limits on the time per output token, such as `{p99: 40ms}`."""
+
     @property
-    def good_within_ns(self) -> int | None:
-        """The limit of the highest percentile, within which an ok answer counts as good; None without such a limit."""
-        limits = self.percentiles_ns
-        return max(limits.items(), key=lambda limit: float(limit[0][1:].replace("_", ".")))[1] if limits else None
+    def further(self) -> dict[str, PercentileLimits]:
+        """The limits on other times than that of the whole answer, by the names under which these are recorded."""
+        return {name: limits for key, name in FURTHER_TIMES.items() if (limits := getattr(self, key)) is not None}
+
+    @property
+    def limits_ns(self) -> dict[str, tuple[str, str, int]]:
+        """All limits on times by name, `p99` or `first_token.p99`: the name under which the time is recorded, the percentile, and the limit."""
+        own = {name: ("response_time", name, limit_ns) for name, limit_ns in self.percentiles_ns.items()}
+        keys = {recorded: key for key, recorded in FURTHER_TIMES.items()}
+        return own | {
+            f"{keys[recorded]}.{name}": (recorded, name, limit_ns)
+            for recorded, limits in self.further.items()
+            for name, limit_ns in limits.percentiles_ns.items()
+        }
+
+    @property
+    def good_within_ns(self) -> dict[str, int]:
+        """For each time with limits that of the highest percentile, within which an ok answer counts as good; `waited` is that of the whole answer."""
+        limits = {name: one.percentiles_ns for name, one in {"waited": self, **self.further}.items()}
+        return {name: max(each.items(), key=_quantile)[1] for name, each in limits.items() if each}
+
+
+def _quantile(limit: tuple[str, int]) -> float:
+    return float(limit[0][1:].replace("_", "."))
 
 
 class ClosedLoop(Section):

@@ -85,7 +85,10 @@ class Measure(Section):
         return self
 
 
-GateMetric = Literal["throughput", "p50", "p95", "p99", "cpu_time", "instructions"]
+GateMetric = Literal[
+    "throughput", "p50", "p95", "p99", "cpu_time", "instructions",
+    "first_response_p50", "first_response_p99", "first_token_p50", "first_token_p99", "per_token_p50", "per_token_p99",
+]  # fmt: skip
 
 
 class Gate(Section):
@@ -97,7 +100,8 @@ class Gate(Section):
     metrics: Annotated[tuple[GateMetric, ...], Field(min_length=1)] | None = None
     """The metrics that decide; the default is throughput and percentiles, as far as a load point has them. The error rate always decides, too.
 
-    `cpu_time` and `instructions`, those of the server for a request, decide only if they are named. Instructions are counted only then."""
+    `cpu_time` and `instructions`, those of the server for a request, decide only if they are named; instructions are counted only then. So do the
+    times of parts of streamed answers, such as `first_token_p99`."""
 
     @pydantic.field_validator("metrics")
     @classmethod

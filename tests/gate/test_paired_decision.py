@@ -320,6 +320,30 @@ def test_cpu_time_is_for_information_with_an_effect_of_its_own_unless_the_scenar
     assert decided(make_pairs(12, noise=0.002, cpu=1.0), choice, rule_for(3)).kind == "pass"
 
 
+def test_the_first_token_decides_only_where_it_is_named():
+    def with_first_token(run, factor):
+        points = tuple(
+            one.model_copy(update={"figures": {**one.figures, "first_token_p99": 2 * factor * one.figures["p99"]}}) for one in run.points
+        )
+        return run.model_copy(update={"points": points})
+
+    pairs = [
+        one.model_copy(update={"baseline": with_first_token(one.baseline, 1.0), "candidate": with_first_token(one.candidate, 1.3)})
+        for one in make_pairs(12)
+    ]
+    shown = comparison_of(decided(pairs), "first_token_p99")
+    assert (shown.gated, shown.unit, shown.better) == (False, "ns", "lower")
+    assert decided(pairs).kind == "pass"
+    choice = MetricChoice(names=("first_token_p99",))
+    named = decided(pairs, choice, rule_for(2))
+    assert named.kind == "regressed"
+    assert comparison_of(named, "first_token_p99").margin == 0.1
+    without = decided(make_pairs(12), choice, rule_for(2))
+    assert without.kind == "invalid"
+    assert "There is no first_token_p99 at http, concurrency 4" in without.reasons[0]
+    assert "too few requests" in without.reasons[0]
+
+
 def test_the_effect_of_a_metric_for_information_is_that_of_a_gate_of_it_alone():
     def of_one_point(run):
         return run.model_copy(update={"points": run.points[:1]})
