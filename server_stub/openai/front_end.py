@@ -36,6 +36,7 @@ class OpenAiFrontEnd:
             "embeddings": self._embeddings,
         }
         return [
+            web.get("/health", self._handler(self._health), allow_head=False),
             web.get("/v1/models", self._handler(self._list), allow_head=False),
             web.get("/v1/models/{model}", self._handler(self._describe), allow_head=False),
             *(web.post(f"/v1/{path}", self._handler(answer)) for path, answer in posts.items()),
@@ -58,6 +59,9 @@ class OpenAiFrontEnd:
                 return _error(408, str(error))
 
         return handle
+
+    async def _health(self, request: web.Request) -> web.Response:
+        return web.Response(status=200 if self._repository.is_ready else 503)
 
     async def _list(self, request: web.Request) -> web.Response:
         models = [model for model in self._repository.loaded if isinstance(model, SyntheticModel)]

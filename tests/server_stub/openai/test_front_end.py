@@ -161,6 +161,11 @@ def test_the_models_are_listed(wire):
     assert wire.get("/v1/models/synthetic").json == entry
 
 
+def test_the_server_is_healthy_once_it_is_ready(wire):
+    answer = wire.get("/health")
+    assert (answer.status, answer.body) == (200, b"")
+
+
 def test_without_the_model_there_is_none(start_server, wire_to):
     with start_server("--model=simple") as server:
         assert wire_to(server).get("/v1/models").json == {"object": "list", "data": []}
