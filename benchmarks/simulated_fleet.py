@@ -75,7 +75,7 @@ def record(replies: Iterable[Reply], seconds: int, worker: int = 0) -> WorkerOut
         window_end_ns=end_ns,
         is_open=True,
         is_live=True,
-        good_within_ns=20_000_000,
+        good_within_ns={"waited": 20_000_000},
     )
     live, recordings, due_ns = list[LiveFigures](), list[Recording](), START_NS + NS_PER_S
     for reply in sorted(replies, key=lambda reply: reply.finished_ns):

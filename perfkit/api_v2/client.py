@@ -51,6 +51,9 @@ class Client:
         """By what an answer as sound as this one is known without decoding it; `response` is what `decode` made of it."""
         return self._calls.signs(self.transport.received(reply)[:SEEN_BYTES], response)
 
+    count_tokens = None
+    """The API reports no tokens."""
+
     def answer_bytes(self, reply: Reply) -> int:
         """The size of an OK answer as it was received, without what surrounds it; of a stream that of the largest response."""
         if isinstance(reply.payload, StreamedAnswer):

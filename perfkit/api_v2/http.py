@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from perfkit.digits import whole_number
 from perfkit.errors import ErrorKind, MissingEndpointError, ProtocolError, TargetError
+from perfkit.override import override
 from perfkit.protocol import rest, rest_models
 from perfkit.protocol.decoded_size import check_json_values
 from perfkit.protocol.generate import decode_event, encode_generate_request, read_event_error
@@ -26,7 +27,7 @@ from perfkit.protocol.message import (
 from perfkit.protocol.statistics import ModelStatistics, decode_model_statistics
 from perfkit.target.address import redacted_url
 from perfkit.transport.base import AnswerSigns, Outcome, Reply, StreamedAnswer, may_pass
-from perfkit.transport.http.calls import HttpApi, HttpCall, HttpResponse, HttpTransport
+from perfkit.transport.http.calls import EventAnswer, HttpApi, HttpCall, HttpResponse, HttpTransport
 from perfkit.transport.options import MAX_DESCRIPTION_BYTES, TransportOptions
 
 _RESTRICTED, _UNAVAILABLE = (401, 403), (429, 502, 503, 504)
@@ -39,10 +40,28 @@ _UNPROCESSABLE = 422
 _OTHER_BODY = "; where streams take the requests of infer, as MLServer's do, set stream.body to infer"
 
 
+class _EventAnswer(EventAnswer):
+    """A stream of `generate_stream` or `infer_stream`: each event is a response, or an error."""
+
+    __slots__ = ()
+
+    @override
+    def take(self, data: bytes, at_ns: int) -> None:
+        try:
+            error = read_event_error(data)
+        except ProtocolError as fault:
+            self.fault = self.fault or str(fault)
+            return
+        if error:
+            self.error = self.error or error
+        else:
+            self.add(data, len(data), at_ns)
+
+
 class HttpCalls:
     """The calls of v2 over HTTP, each to the one address of a transport. `Client` says what they return and raise."""
 
-    API = HttpApi(opening_path="/v2/health/live", read_event_error=read_event_error)
+    API = HttpApi(opening_path="/v2/health/live", new_answer=_EventAnswer)
     """What a transport must know of them."""
 
     def __init__(self, options: TransportOptions) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.output import write_output
-from perfkit.cli.url_scenario import DEFAULT_CONCURRENCY, read_from_all, target_of_urls
+from perfkit.cli.url_scenario import DEFAULT_CONCURRENCY, add_api, api_of, read_from_all, target_of_urls
 from perfkit.errors import UsageError
 from perfkit.scenario.credentials import with_variables
 from perfkit.scenario.file import scenario_head, scenario_name, shipped_scenarios
@@ -33,6 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="list the scenarios that perfkit ships, and contact no server")
     parser.set_defaults(takes_words="urls", execute=_execute)
     parser.add_argument("-m", "--model", metavar="NAME", help="the model; without it, the server's models are listed")
+    add_api(parser)
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE", help="write the scenario to a new file; default: stdout")
 
 
@@ -46,17 +47,19 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         return ExitCode.DONE
     if not options.urls:
         raise UsageError("name the URL of a server, such as http://127.0.0.1:8000; --list lists the scenarios that perfkit ships")
-    target = target_of_urls(options.urls, None)
+    api = api_of(options)
+    target = target_of_urls(options.urls, None) | api
     if options.model == "":
         raise UsageError("-m: the model's name is empty; without -m, the server's models are listed")
     if options.model is None:
-        indexes = read_from_all(options.urls, lambda url: read_model_index(url, MonotonicClock()))
+        indexes = read_from_all(options.urls, lambda url: read_model_index(url, MonotonicClock(), api))
         print(_table(next(filter(None, indexes), ()), options.urls))
         return ExitCode.DONE
     if options.out is not None and options.out.exists():
         raise UsageError(f"--out {options.out}: the file exists already: remove it, or choose another name")
-    described, *_ = read_from_all(options.urls, lambda url: describe_model(url, options.model, MonotonicClock()))
-    command = shlex.join(["perfkit", "init", *map(redacted_url, options.urls), "-m", options.model])
+    described, *_ = read_from_all(options.urls, lambda url: describe_model(url, options.model, MonotonicClock(), api))
+    words = [word for key, value in api.items() for word in (f"--{key}", value)]
+    command = shlex.join(["perfkit", "init", *map(redacted_url, options.urls), "-m", options.model, *words])
     folder = pathlib.Path() if options.out is None else options.out.parent
     text = initial_scenario(described, {**target, "model": options.model}, command, folder)
     if options.out is None:
@@ -117,22 +120,13 @@ def initial_scenario(described: "ModelDescription", target: dict[str, Any], comm
         '  # headers: {authorization: "Bearer ${TOKEN}"}   # from the environment; never stored in a result',
         "workload:",
     ]
+    is_v2 = target.get("api", "v2") == "v2"
     if config.max_batch_size > 0:
         lines.append(
             _commented("  batch_size: 1", f"the model takes up to {config.max_batch_size}; shapes below are without this dimension")
         )
-    if metadata.inputs:
-        lines.append("  inputs:")
-    else:
-        lines.append(_commented("  inputs: {}", "the server does not describe them: give the name, datatype and shape of each, such as"))
-        lines.append("  # inputs: {INPUT: {generate: random, datatype: FP32, shape: [1, 4]}}")
-    for tensor in metadata.inputs:
-        lines.append(_input_line(tensor, has_batch=config.max_batch_size > 0, is_optional=_is_optional(tensor.name, described)))
-    if metadata.inputs:
-        lines.append("    # in place of generate: {file: x.npy}, {image: x.jpg, scaling: inception}, {strings: [a, b]}, {value: [1, 2]}")
-    outputs = [{"name": tensor.name} for tensor in metadata.outputs]
+    lines += _input_lines(described) if is_v2 else _prompt_lines(is_streamed=target.get("endpoint") != "embeddings")
     lines += [
-        _commented(f"  # outputs: {_yaml(outputs)}", "by default all"),
         "load:",
         _commented(f"  closed: {{concurrency: {list(DEFAULT_CONCURRENCY)}}}", "requests in flight; each value is a load point"),
         _commented("  # open: {rate: [50, 100]}", "in place of closed: arrivals per second, as users send them"),
@@ -144,6 +138,38 @@ def initial_scenario(described: "ModelDescription", target: dict[str, Any], comm
         _commented("# slo: {p99: 50ms, error_rate: 0.1%}", "decides the exit code"),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _input_lines(described: "ModelDescription") -> list[str]:
+    metadata, has_batch = described.metadata, described.config.max_batch_size > 0
+    lines = ["  inputs:"]
+    if not metadata.inputs:
+        lines = [_commented("  inputs: {}", "the server does not describe them: give the name, datatype and shape of each, such as")]
+        lines.append("  # inputs: {INPUT: {generate: random, datatype: FP32, shape: [1, 4]}}")
+    for tensor in metadata.inputs:
+        lines.append(_input_line(tensor, has_batch=has_batch, is_optional=_is_optional(tensor.name, described)))
+    if metadata.inputs:
+        lines.append("    # in place of generate: {file: x.npy}, {image: x.jpg, scaling: inception}, {strings: [a, b]}, {value: [1, 2]}")
+    outputs = [{"name": tensor.name} for tensor in metadata.outputs]
+    return [*lines, _commented(f"  # outputs: {_yaml(outputs)}", "by default all")]
+
+
+def _prompt_lines(*, is_streamed: bool) -> list[str]:
+    values = "    values: [Explain in a few paragraphs how a lighthouse works.]"
+    lines = [
+        "  prompts:",
+        values,
+        "    # file: prompts.jsonl   # in place of values: lines with prompt or messages, or a file in ShareGPT's form",
+    ]
+    if not is_streamed:
+        return lines
+    return [
+        *lines,
+        _commented("    max_tokens: 128", "or a law: {uniform: [50, 200]}, {lognormal: 200, sigma: 0.8}"),
+        _commented("    extra: {temperature: 0}", "further members of each request, such as ignore_eos: true"),
+        _commented("stream: {}", "remove it for answers in one piece"),
+        _commented("# slo: {first_token: {p99: 500ms}}", "and per_token, where the server reports tokens"),
+    ]
 
 
 def _input_line(tensor: "TensorMetadata", *, has_batch: bool, is_optional: bool) -> str:

@@ -23,6 +23,7 @@ _GENERATED = ("random", "zeros", "ones", "arange", "omit")
 _IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 _PERCENTILES = ("p50", "p90", "p95", "p99", "p99_9", "p99_99")
 _SHARES = ("error_rate", "wrong_answers")
+_PARTS = ("first_response.", "first_token.", "per_token.")
 # by argparse destination: the option, and the scenario key that replaces it
 _KEY_OF_OPTION = {
     "model": ("-m", "target.model=NAME"),
@@ -34,6 +35,8 @@ _KEY_OF_OPTION = {
     "shapes": ("--shape", "workload.inputs.NAME='{generate: random, shape: [1,16]}'"),
     "inputs": ("--input", "workload.inputs.NAME='{generate: zeros}'"),
     "batch_size": ("--batch-size", "workload.batch_size=8"),
+    "api": ("--api", "target.api=openai"),
+    "endpoint": ("--endpoint", "target.endpoint=completions"),
 }
 
 
@@ -68,7 +71,22 @@ def add_scenario_or_url_options(parser: argparse.ArgumentParser, *, takes_comman
     group.add_argument("--input", dest="inputs", type=_input, action="append", metavar="INPUT=VALUES", help=input_help)
     batch_help = "the first dimension of every input, if the model has a batch dimension; default: 1"
     group.add_argument("--batch-size", type=whole_number(1, 2**31 - 1), metavar="N", help=batch_help)
+    add_api(group)
     parser.add_argument("--print-scenario", action="store_true", help="print the scenario as YAML, and send nothing")
+
+
+def add_api(group: "argparse._ActionsContainer") -> None:
+    """Adds --api and --endpoint."""
+    group.add_argument(
+        "--api", choices=("v2", "openai"), help="the API that the server speaks; with openai, answers are streamed; default: v2"
+    )
+    endpoint_help = "with --api openai, where requests go; default: chat"
+    group.add_argument("--endpoint", choices=("chat", "completions", "embeddings"), help=endpoint_help)
+
+
+def api_of(options: argparse.Namespace) -> dict[str, str]:
+    """The keys of a target that --api and --endpoint give."""
+    return {key: value for key in ("api", "endpoint") if (value := getattr(options, key)) is not None}
 
 
 def scenario_source(options: argparse.Namespace) -> "ScenarioSource":
@@ -109,7 +127,8 @@ def _source_of_urls(urls: list[str], options: argparse.Namespace) -> "ScenarioSo
 
     if options.model == "" or (options.model is None and options.print_scenario):
         raise UsageError(f"-m MODEL is missing; to list the server's models: perfkit init {redacted_url(urls[0])}")
-    return _source_of_target(target_of_urls(urls, options.protocols), options.model or _only_model(urls), options)
+    api = api_of(options)
+    return _source_of_target(target_of_urls(urls, options.protocols) | api, options.model or _only_model(urls, api), options)
 
 
 def _source_of_target(target: dict[str, Any], model: str, options: argparse.Namespace) -> "ScenarioSource":
@@ -117,6 +136,9 @@ def _source_of_target(target: dict[str, Any], model: str, options: argparse.Name
 
     document: dict[str, Any] = {"name": scenario_name(model), "target": {**target, "model": model}}
     origins: Origins = {("target", "url"): "URL", ("target", "urls"): "URL", ("target", "model"): "-m", ("slo",): "--slo"}
+    origins |= {("target", "api"): "--api", ("target", "endpoint"): "--endpoint"}
+    if target.get("api") == "openai" and target.get("endpoint") != "embeddings":
+        document["stream"] = {}
     workload: dict[str, Any] = {}
     if options.batch_size is not None:
         workload["batch_size"] = options.batch_size
@@ -132,17 +154,20 @@ def _source_of_target(target: dict[str, Any], model: str, options: argparse.Name
     if options.duration:
         document["measure"], origins["measure", "duration"] = {"duration": options.duration}, "--duration"
     if options.slo:
-        document["slo"] = dict(options.slo)
+        document["slo"] = slo = dict[str, Any]()
+        for name, limit in options.slo:
+            key, dot, percentile = name.partition(".")
+            slo.update({key: limit} if not dot else {key: {**slo.get(key, {}), percentile: limit}})
     return ScenarioSource(document, origins, pathlib.Path("command line"), _add_defaults)
 
 
-def _only_model(urls: Sequence[str]) -> str:
+def _only_model(urls: Sequence[str], api: dict[str, str]) -> str:
     """The name of the server's model, if one alone is ready; raises UsageError otherwise, and TargetError."""
     from perfkit.clock import MonotonicClock
     from perfkit.measurement.target_metadata import listed, read_model_index
     from perfkit.target.address import redacted_url
 
-    index = next(filter(None, read_from_all(urls, lambda url: read_model_index(url, MonotonicClock()))), ())
+    index = next(filter(None, read_from_all(urls, lambda url: read_model_index(url, MonotonicClock(), api))), ())
     names = list(dict.fromkeys(model.name for model in index if model.state in ("", "READY")))
     if len(names) == 1:
         return names[0]
@@ -232,12 +257,14 @@ def _protocol(text: str) -> str:
 
 def _slo(text: str) -> tuple[str, str]:
     match = re.fullmatch(r"\s*([\w.]+)\s*(?:=|<=?)\s*(.+)", text)
-    name = match[1].replace(".", "_") if match else ""
-    if not match or name not in (*_PERCENTILES, *_SHARES):
+    of_what = next((one for one in _PARTS if match and match[1].startswith(one)), "")
+    name = match[1].removeprefix(of_what).replace(".", "_") if match else ""
+    if not match or name not in (_PERCENTILES if of_what else (*_PERCENTILES, *_SHARES)):
         raise argparse.ArgumentTypeError(
-            f"expected {', '.join((*_PERCENTILES, *_SHARES))} with a limit, such as p99=50ms or error_rate=0.1%, found {text!r}"
+            f"expected {', '.join((*_PERCENTILES, *_SHARES))} with a limit, such as p99=50ms or error_rate=0.1%, or a percentile of "
+            f"{', '.join(one.rstrip('.') for one in _PARTS)}, such as first_token.p99=500ms, found {text!r}"
         )
-    return name, match[2]
+    return f"{of_what}{name}", match[2]
 
 
 def _shape(text: str) -> tuple[str, list[int]]:

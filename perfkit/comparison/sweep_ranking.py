@@ -32,7 +32,8 @@ from perfkit.stats.ratio_interval import CONFIDENCE, Estimate, LogSample, Pooled
 HIGHER_IS_BETTER = frozenset(("throughput", "goodput", "capacity"))
 _SHARES = frozenset(("error_rate",))  # compared by their difference, since they may be zero
 _BEST_FIRST: tuple[Judgement, ...] = ("holds", "cannot be told", "violated")
-_FIRST_RESPONSE = "first_response"
+_FURTHER = {"first_response": "first_response_time", "first_token": "first_token_time", "per_token": "time_per_output_token"}
+"""The keys of an SLO on other times than that of the whole answer, and the names of these times."""
 _UNSTEADY = ("overloaded", "not_steady")
 _MOST_TIMES, _LOWEST_PRECISION = 100, 0.01  # beyond these, longer measurements are not advised
 _Z = normal_quantile((1 + CONFIDENCE) / 2)
@@ -223,11 +224,11 @@ def slo_constraints(scenario: Mapping[str, Any]) -> list[Constraint]:
     """The limits of a stored scenario's SLO as constraints; one that cannot be parsed is judged `cannot be told`."""
     slo = scenario.get("slo")
     limits = {str(name): limit for name, limit in slo.items()} if isinstance(slo, Mapping) else {}
-    first = limits.pop(_FIRST_RESPONSE, None)
-    of_first = [_slo_constraint(str(name), limit) for name, limit in (first.items() if isinstance(first, Mapping) else ())]
+    further = [(key, given) for key in _FURTHER if isinstance(given := limits.pop(key, None), Mapping)]
+    of_parts = [(key, _slo_constraint(str(name), limit)) for key, given in further for name, limit in given.items()]
     return [
         *(_slo_constraint(name, limit) for name, limit in limits.items()),
-        *(dataclasses.replace(one, metric=f"{_FIRST_RESPONSE}.{one.metric}", text=f"{_FIRST_RESPONSE}.{one.text}") for one in of_first),
+        *(dataclasses.replace(one, metric=f"{key}.{one.metric}", text=f"{key}.{one.text}") for key, one in of_parts),
     ]
 
 
@@ -241,16 +242,15 @@ def _slo_constraint(name: str, limit: object) -> Constraint:
 def _judge(constraint: Constraint, point: Point, figures: Mapping[str, Estimate]) -> Judgement:
     """Judges like `Constraint.judge`; an overloaded or unsteady target violates every limit on times, which grow with the window."""
     is_unsteady = any(warning.code in _UNSTEADY for warning in point.warnings)
-    if is_unsteady and constraint.is_maximum and constraint.metric.startswith(("p", _FIRST_RESPONSE)):
+    key, dot, name = constraint.metric.partition(".")
+    if is_unsteady and constraint.is_maximum and (dot or key.startswith("p")):
         return "violated"
-    if constraint.metric.startswith(_FIRST_RESPONSE):
-        return constraint.judge(_first_response(point, constraint.metric.partition(".")[2]))
-    return constraint.judge(figures.get(constraint.metric))
+    return constraint.judge(_further(point, _FURTHER[key], name) if dot else figures.get(constraint.metric))
 
 
-def _first_response(point: Point, name: str) -> Estimate | None:
-    """A percentile of the time to the first response, with its interval; None where it is withheld or there are no streams."""
-    times, intervals = point.first_response_time_ns, point.further_intervals.get("first_response_time", {})
+def _further(point: Point, recorded: str, name: str) -> Estimate | None:
+    """A percentile of a part of the answers' times, with its interval; None where it is withheld or there are no streams."""
+    times, intervals = getattr(point, f"{recorded}_ns"), point.further_intervals.get(recorded, {})
     value_ns = None if times is None else getattr(times, name, None)
     return Estimate(value_ns, *intervals.get(name, (None, None))) if value_ns else None
 

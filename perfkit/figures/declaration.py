@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 _T = TypeVar("_T")
 
 Unit = Literal["ns", "per_s", "count", "share", "number", "energy_j"]
-Subject = Literal["rates", "requests", "sequences", "streams", "connections", "idle gaps", "server", "generator", "gpus"]
+Subject = Literal["rates", "requests", "sequences", "streams", "tokens", "connections", "idle gaps", "server", "generator", "gpus"]
 """What figures are about: those of one subject stand together in frames and tables."""
 KEY = "*"
 OF_ALL = "requests.timed"

@@ -159,8 +159,8 @@ def slo_limits(slo: "Slo") -> "SloLimits":
     from perfkit.stats.slo import SloLimits
 
     limits = {QUANTILES[name]: limit_ns for name, limit_ns in slo.percentiles_ns.items()}
-    first = slo.first_response.percentiles_ns if slo.first_response is not None else {}
-    return SloLimits(limits, slo.error_rate, slo.wrong_answers, {QUANTILES[name]: limit_ns for name, limit_ns in first.items()})
+    further = {key: {QUANTILES[name]: limit_ns for name, limit_ns in one.percentiles_ns.items()} for key, one in slo.further.items()}
+    return SloLimits(limits, slo.error_rate, slo.wrong_answers, further)
 
 
 def why_not_resumable(loaded: LoadedScenario) -> str:

@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from perfkit.clock import Clock
@@ -252,9 +252,12 @@ class ModelDescription:
     config: ModelConfig
 
 
-async def read_model_index(url: str, clock: Clock) -> tuple[IndexedModel, ...]:
-    """Reads the repository index of the server at a URL, empty if it has none; raises TargetError and ScenarioError."""
-    address = resolve_address(Target.model_validate({"url": url, "model": "-"}), url, pathlib.Path())
+async def read_model_index(url: str, clock: Clock, api: Mapping[str, str] | None = None) -> tuple[IndexedModel, ...]:
+    """Reads the repository index of the server at a URL, empty if it has none; raises TargetError and ScenarioError.
+
+    `api` has the keys of the target that say which API it speaks.
+    """
+    address = resolve_address(Target.model_validate({"url": url, "model": "-", **(api or {})}), url, pathlib.Path())
     async with contextlib.aclosing(make_client(address, TransportOptions(timeout_ns=_TIMEOUT_NS), clock)) as client:
         with contextlib.suppress(MissingEndpointError):
             async with wrong_url_named(address):
@@ -262,12 +265,12 @@ async def read_model_index(url: str, clock: Clock) -> tuple[IndexedModel, ...]:
         return address.redacted(tuple(await client.model_index()))
 
 
-async def describe_model(url: str, model: str, clock: Clock) -> ModelDescription:
-    """Reads the description of a model on the server at a URL.
+async def describe_model(url: str, model: str, clock: Clock, api: Mapping[str, str] | None = None) -> ModelDescription:
+    """Reads the description of a model on the server at a URL; `api` is that of `read_model_index`.
 
     Raises ScenarioError, and TargetError, which names the models offered if this one is unknown.
     """
-    address = resolve_address(Target.model_validate({"url": url, "model": model}), url, pathlib.Path())
+    address = resolve_address(Target.model_validate({"url": url, "model": model, **(api or {})}), url, pathlib.Path())
     async with contextlib.aclosing(make_client(address, TransportOptions(timeout_ns=_TIMEOUT_NS), clock)) as client:
         server, config = ServerMetadata("", ""), ModelConfig()
         with contextlib.suppress(MissingEndpointError):

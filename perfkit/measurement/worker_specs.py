@@ -86,7 +86,7 @@ def _workload_spec(
         check_at_most_per_s=own.check.at_most_per_s,
         seed=seed,
         sampling=sampling,
-        good_within_ns=slo.good_within_ns if slo else None,
+        good_within_ns=slo.good_within_ns if slo else {},
         is_streamed=own.stream is not None,
     )
 

@@ -43,6 +43,15 @@ def make_workload_requests(
         traced = make_traced_requests(trace, payload_folder(loaded.trace_file), *model, budget=budget, checkpoint=checkpoint)
         expectation = Expectation.of(traced.requests, metadata, scenario.check, size, folder, budget)
         return WorkloadRequests(traced.requests, expectation, traced.mean_batch_size(max_batch_size), indices=traced.indices)
+    if scenario.target.api == "openai":
+        from perfkit.scenario.prompts import Prompts
+        from perfkit.workload.prompts import make_prompt_requests
+
+        requests = make_prompt_requests(
+            workload.prompts or Prompts(), metadata.name, folder,
+            seed=workload.seed, takes_messages=scenario.target.spoken_api == "chat", budget=budget, checkpoint=checkpoint,
+        )  # fmt: skip
+        return WorkloadRequests(requests, Expectation.of(requests, metadata, scenario.check, None, folder, budget), 1.0)
     if workload.data is not None:
         from perfkit.workload.data_requests import make_data_requests
 

@@ -7,7 +7,7 @@ from perfkit.points.measured import DISTURBING_CPUS, describe_processes
 from perfkit.recorder.failures import FailureKind
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.generator import Generator
-from perfkit.result.model import IdleGaps, Requests
+from perfkit.result.model import IdleGaps, Requests, Tokens
 from perfkit.scenario.model import USEFUL_GAPS
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.percentiles import GROUPS, PercentileInterval, is_withheld, minimum_samples
@@ -117,3 +117,24 @@ def sample_warnings(times: BucketCounts, requests: Requests, intervals: Mapping[
         yield MeasurementWarning("censored", f"{bounds[0].replace('_', '.')} and higher percentiles are lower bounds: {unanswered}.")
     if times.clamped:
         yield MeasurementWarning("clamped", f"{times.clamped} times are above one hour, and count as one hour.")
+
+
+def token_warnings(tokens: Tokens, ok: int, without_time: int) -> Iterator[MeasurementWarning]:
+    """Warnings about token figures that are withheld, and about events that are not tokens; `without_time` answers have no known time per token."""
+    if unreported := ok - tokens.reported:
+        whose = "No answer reports its tokens" if not tokens.reported else f"{unreported:,} of {ok:,} answers do not report their tokens"
+        reason = "have no `usage`, or one that cannot be"
+        yield MeasurementWarning(
+            "tokens_unreported",
+            f"{whose}: they {reason}. Rates of tokens are withheld, since perfkit counts what the server reports alone.",
+        )
+    elif without_time:
+        reason = "the server reports the tokens of the whole answer, and not those of its first event"
+        yield MeasurementWarning(
+            "first_tokens_unknown", f"The time per output token of {without_time:,} of {ok:,} answers is withheld: {reason}."
+        )
+    if several := tokens.several_in_event:
+        share = f"{several:,} of {tokens.reported:,} answers have more tokens than events"
+        yield MeasurementWarning(
+            "several_tokens_in_event", f"{share}: event_gap_ns is the time between events, and not that between tokens."
+        )

@@ -79,6 +79,8 @@ class PointMeasurement:
     think_time_ns: int = 0
     has_slo: bool = False
     """Whether the window counted good answers."""
+    has_token_slo: bool = False
+    """Whether good answers are also within a limit on the time per output token."""
     workload: str | None = None
     """The workload of a mix; None for the whole, and for a scenario that is no mix."""
     is_alone: bool = False

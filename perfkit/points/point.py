@@ -19,6 +19,7 @@ from perfkit.points.judgement import (
     outcome_warnings,
     sample_warnings,
     schedule_warnings,
+    token_warnings,
 )
 from perfkit.points.measured import (
     PointMeasurement,
@@ -50,6 +51,7 @@ from perfkit.result.model import (
     Responses,
     SequenceCounts,
     SloJudgement,
+    Tokens,
 )
 from perfkit.result.part import Part
 from perfkit.stats.batch_means import reach_of_total
@@ -126,17 +128,21 @@ class LoadSummary:
     def _judge(self, pool: "_Pool", pooled: Point, intervals: Mapping[float, PercentileInterval], load_points: int) -> SloJudgement | None:
         if self._slo is None:
             return None
-        codes, name = {warning.code for warning in pooled.warnings}, "first_response_time"
-        first_parts = [window.further_batches.get(name, ()) for window in pool.windows]
-        first = JudgedTimes(
-            pool.times.get(name, EMPTY), first_parts, percentile_intervals(pool.batches_of(name), tuple(self._slo.first_response_ns))
-        )
+        codes = {warning.code for warning in pooled.warnings}
+        further = {
+            name: JudgedTimes(
+                pool.times.get(name, EMPTY),
+                [window.further_batches.get(name, ()) for window in pool.windows],
+                percentile_intervals(pool.batches_of(name), tuple(limits_ns)),
+            )
+            for name, limits_ns in self._slo.further_ns.items()
+        }
         judged = judge_slo(
             self._slo,
             JudgedTimes(pool.waiting_times, [window.batches for window in pool.windows], intervals),
             pooled.error_rate,
             answers=pooled.checked_answers,
-            first_response=first,
+            further=further,
             load_points=load_points,
             is_overloaded="overloaded" in codes,
             is_not_steady="not_steady" in codes,
@@ -230,6 +236,9 @@ def _make_point(pool: _Pool, intervals: Mapping[float, PercentileInterval], repe
     """A load point; `repetition` and its `own` window are None for pooled repetitions."""
     parts, windows, first = pool.parts, pool.windows, pool.parts[0]
     recorded, requests = pool.recorded(Point), _requests(pool)
+    tokens = Tokens(**pool.recorded(Tokens)) if pool.count("tokens_reported") + pool.count("tokens_unreported") else None
+    has_all_tokens = tokens is not None and not pool.count("tokens_unreported")
+    has_goodput = first.has_slo and not (first.has_token_slo and pool.count("per_token_unknown"))
     without_slot = requests.dropped - pool.count("unsent")
     resources = [(part.resources, part.window.length_ns) for part in parts]
     generator = _generator(pool)
@@ -262,6 +271,8 @@ def _make_point(pool: _Pool, intervals: Mapping[float, PercentileInterval], repe
         has_chosen_count = isinstance(first.load, ColdStartLoad)  # a start has the number of requests that the scenario gives
         few = (one for one in sample_warnings(pool.waiting_times, requests, intervals) if one.code != "few_samples" or not has_chosen_count)
         yield from few
+        if tokens is not None:
+            yield from token_warnings(tokens, requests.ok, pool.count("per_token_unknown"))
 
     computed = {
         "workload": first.workload,
@@ -279,7 +290,10 @@ def _make_point(pool: _Pool, intervals: Mapping[float, PercentileInterval], repe
         "wrong_answer_interval": answers.interval(),
         "error_rate": 1 - requests.ok / requests.scheduled if requests.scheduled else 0.0,
         "inferences_per_s": pool.rate(inferences),
-        "goodput_per_s": recorded["goodput_per_s"] if first.has_slo else None,
+        "goodput_per_s": recorded["goodput_per_s"] if has_goodput else None,
+        "output_tokens_per_s": recorded["output_tokens_per_s"] if has_all_tokens else None,
+        "input_tokens_per_s": recorded["input_tokens_per_s"] if has_all_tokens else None,
+        "tokens": tokens,
         "idle": idle,
         "cold_start": pooled_starts([part.cold_start for part in parts if part.cold_start is not None]),
         "responses": Responses(**pool.recorded(Responses)) if first.is_streamed else None,

@@ -13,6 +13,7 @@ from perfkit.protocol.tensor import tensor_to_json
 # a \r before it stays with the last line; a pattern that began with `\r?` would be ten times slower
 _END_OF_EVENT = re.compile(rb"\n\r?\n")
 _DONE = b"[DONE]"  # how some servers end a stream; it is no response
+_BOM = b"\xef\xbb\xbf"  # may begin a stream (HTML, 9.2.6)
 
 
 def encode_generate_request(request: InferRequest) -> bytes:
@@ -60,6 +61,8 @@ class EventSplitter:
         self._max_bytes, self._on_event = max_bytes, on_event
         self._parts: list[bytes] = []  # of the event that is not complete
         self._size = 0
+        self.is_done = False
+        """Whether `[DONE]` has come."""
 
     @property
     def has_rest(self) -> bool:
@@ -78,7 +81,9 @@ class EventSplitter:
         *events, rest = _END_OF_EVENT.split(b"".join((*self._parts, piece)))
         self._parts, self._size = [rest], len(rest)
         for event in events:
-            lines = [line[5:].removeprefix(b" ") for line in event.splitlines() if line.startswith(b"data:")]
+            lines = [line[5:].removeprefix(b" ") for line in event.removeprefix(_BOM).splitlines() if line.startswith(b"data:")]
             data = b"\n".join(lines)
-            if data and data != _DONE:
+            if data == _DONE:
+                self.is_done = True
+            elif data:
                 self._on_event(data)

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from perfkit.protocol.tensor import Tensor
 
@@ -91,6 +91,15 @@ class InferResponse:
     outputs: tuple[Tensor, ...]
     id: str = ""
     parameters: Parameters = dataclasses.field(default_factory=dict)
+
+
+class TokenCounts(NamedTuple):
+    """The tokens of a request and of its answer, as the server reports them."""
+
+    input: int
+    output: int
+    first: int | None = None
+    """Those of the first event of a streamed answer; None if they are not known."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -111,12 +111,15 @@ class BatchRecorder:
         for number, _ in tally(numbers):
             self._histograms(number)[name].record_many(times_ns[numbers == number])
 
-    def count(self, name: str, instants_ns: _Numbers) -> None:
-        """Increments the count of a name for each instant that is not before the first batch."""
-        instants_ns = instants_ns[instants_ns >= self._origin_ns]
-        if instants_ns.size:
-            for number, count in tally(self._numbers(instants_ns)):
-                self._batches[number].counts[name] += count
+    def count(self, name: str, instants_ns: _Numbers, amounts: _Numbers | None = None) -> None:
+        """Adds to the count of a name 1, or an amount, for each instant that is not before the first batch."""
+        is_inside = instants_ns >= self._origin_ns
+        instants_ns = instants_ns[is_inside]
+        if not instants_ns.size:
+            return
+        numbers = self._numbers(instants_ns)
+        for number, count in tally(numbers):
+            self._batches[number].counts[name] += count if amounts is None else int(amounts[is_inside][numbers == number].sum())
 
     def take_before(self, instant_ns: int | None) -> dict[int, Batch]:
         """Removes and returns the batches before an instant, which is whole seconds after the origin, or all.

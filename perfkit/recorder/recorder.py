@@ -6,13 +6,15 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
+from perfkit.protocol.message import TokenCounts
 from perfkit.recorder.batches import BatchRecorder, tally
 from perfkit.recorder.failures import FailureKinds
 from perfkit.recorder.recent import LiveFigures, RecentReplies
 from perfkit.recorder.recording import AddressRecorder, AnswerTotals, Labels, Recording
 from perfkit.recorder.series import Instants, Series, SeriesRecorder
 from perfkit.recorder.stops import StopDetector
-from perfkit.recorder.streamed_times import streamed_times
+from perfkit.recorder.streamed_times import EVENTS, RESPONSES, streamed_times
+from perfkit.recorder.token_figures import PER_TOKEN_TIME, TokenFigures, token_figures
 from perfkit.transport.base import Outcome, Reply
 from perfkit.units import NS_PER_S
 
@@ -34,6 +36,9 @@ _OK = Outcome.OK
 _IS_UNANSWERED = np.array(
     [outcome in (Outcome.TIMED_OUT, Outcome.CONNECT_FAILED, Outcome.BROKEN, Outcome.UNFINISHED) for outcome in Outcome]
 )
+WAITED = "waited"
+"""The name of the limit on what `stats.slo` calls waited: the response time, in a closed loop the service time."""
+_ENDED = {"input_tokens": "input_tokens_ended", "output_tokens": "output_tokens_ended"}
 LATE_NS = 1_000_000
 """A request that is sent later than this after its time is recorded as late."""
 
@@ -48,8 +53,9 @@ class Recorder:
     requests that were sent late and what they would have been without that delay (`late_time`, `late_least`).
 
     `describe_failure` and `raw_failure` are those of `FailureKinds`. `check` may read an answer before its payload is dropped,
-    change its outcome, and returns whether it was one of the sample. An OK answer within `good_within_ns` is good. `stops` finds the stops of this
-    process; they are not in the recording, because the workloads of a worker share them. With `is_streamed` the replies have the instants of their responses. With `is_live` the newest replies can be
+    change its outcome, and returns whether it was one of the sample. An OK answer within each limit of `good_within_ns` is good: `WAITED`, or the name of a time of streams or tokens. `stops` finds the stops of this
+    process; they are not in the recording, because the workloads of a worker share them. With `is_streamed` the replies have the instants of their responses; `count_tokens`
+    gives the tokens that an OK answer reports. With `is_live` the newest replies can be
     taken as `LiveFigures`. `labels` names the addresses of a target with several. The recording can be taken out piece
     by piece while load is sent; all pieces add up.
     """
@@ -64,7 +70,8 @@ class Recorder:
         series_start_ns: int | None = None,
         is_open: bool = False,
         check: Callable[[Reply], bool] | None = None,
-        good_within_ns: int | None = None,
+        good_within_ns: Mapping[str, int] | None = None,
+        count_tokens: Callable[[Reply], TokenCounts | None] | None = None,
         stops: StopDetector | None = None,
         is_live: bool = False,
         is_streamed: bool = False,
@@ -78,7 +85,8 @@ class Recorder:
         self._window_start_ns, self._window_end_ns = window_start_ns, window_end_ns
         self._failures = FailureKinds(describe_failure, raw_failure)
         self._check = check
-        self._good_within_ns = good_within_ns
+        self._good_within_ns = good_within_ns or {}
+        self._count_tokens = count_tokens
         self._stops = stops
         self._batch: list[Reply] = []
         self._recorded = 0
@@ -121,6 +129,8 @@ class Recorder:
             if reply.outcome is not _OK:
                 self.count("checked_wrong", begun_ns)
         if reply.outcome is _OK:
+            if self._count_tokens is not None:
+                reply.tokens = self._count_tokens(reply)
             reply.payload = None
         else:
             self.failed += 1
@@ -216,7 +226,8 @@ class Recorder:
         self._count_awaited(batch, started)
         self._answer_totals = AnswerTotals.added((self._answer_totals, AnswerTotals.counted(codes, finished - started)))
         yield
-        yield from self._count_ended(finished, codes, finished - intended, window_end_ns)
+        tokens = None if self._count_tokens is None else token_figures(batch)
+        yield from self._count_ended(finished, codes, self._good(batch, intended, finished, tokens), window_end_ns)
         self._record_further(window_end_ns)
         yield
         timed = _IS_TIMED[codes]
@@ -233,6 +244,7 @@ class Recorder:
             replicas = np.array([reply.replica for reply in batch], dtype=np.int64)
             ok_inside = self._is_inside(finished, window_end_ns) & (codes == _CODES[_OK])
             yield from self._addresses.add(replicas, intended, finished, codes, timed, inside, ok_inside)
+        per_token = {} if tokens is None else self._record_tokens(tokens, intended, finished, inside, window_end_ns)
         if not inside.any():
             return
         self._last_finished_ns = max(self._last_finished_ns, int(finished[inside].max()))
@@ -241,7 +253,7 @@ class Recorder:
         if self._is_open:
             times["response_time"] = places, (finished - intended)[places]
             times["start_delay"] = places, (started - intended)[places]
-        times |= streamed
+        times |= {**streamed, **per_token}
         if self._is_open:
             paced = np.array([reply.paced_ns for reply in batch], dtype=np.int64)
             times["pacing_delay"] = np.flatnonzero(inside), (paced - intended)[inside]
@@ -279,12 +291,38 @@ class Recorder:
         window_end_ns: int | None,
     ) -> Mapping[str, tuple[Instants, Instants]]:
         """Counts the responses to streamed requests; their times, as `StreamedTimes.times`."""
-        streamed = streamed_times(batch, intended_ns, finished_ns, timed, inside)
+        names = RESPONSES if self._count_tokens is None else EVENTS
+        streamed = streamed_times(batch, intended_ns, finished_ns, timed, inside, names)
         self._responses += streamed.instants_ns.size
         self._batches.count("responses_ended", streamed.instants_ns[self._is_inside(streamed.instants_ns, window_end_ns)])
         for name, requests in streamed.counts.items():
             self._batches.count(name, intended_ns[requests])
         return streamed.times
+
+    def _good(self, batch: list[Reply], begun_ns: Instants, finished_ns: Instants, tokens: TokenFigures | None) -> npt.NDArray[np.bool_]:
+        """Which requests are within each limit; one has no first response, or no further token, is not beyond the limit of those."""
+        good = np.ones(len(batch), dtype=bool)
+        for name, limit_ns in self._good_within_ns.items():
+            if name == PER_TOKEN_TIME:
+                good &= True if tokens is None else tokens.per_token_ns <= limit_ns
+            elif name == WAITED:
+                good &= finished_ns - begun_ns <= limit_ns
+            else:
+                first_ns = np.array([reply.responses_ns[0] if reply.responses_ns else 0 for reply in batch], dtype=np.int64)
+                good &= first_ns - begun_ns <= limit_ns
+        return good
+
+    def _record_tokens(
+        self, tokens: TokenFigures, intended_ns: Instants, finished_ns: Instants, inside: npt.NDArray[np.bool_], window_end_ns: int | None
+    ) -> Mapping[str, tuple[Instants, Instants]]:
+        """Counts what servers report of the requests of the window, and the tokens of those that ended in it; the times per token."""
+        ended = self._is_inside(finished_ns, window_end_ns)
+        for name, (places, amounts) in tokens.counts.items():
+            self._batches.count(name, intended_ns[places], amounts * inside[places])
+            if name in _ENDED:
+                self._batches.count(_ENDED[name], finished_ns[places], amounts * ended[places])
+        known = np.flatnonzero(inside & (tokens.per_token_ns >= 0))
+        return {PER_TOKEN_TIME: (known, tokens.per_token_ns[known])}
 
     def _is_inside(self, intended_ns: Instants, window_end_ns: int | None) -> npt.NDArray[np.bool_]:
         inside: npt.NDArray[np.bool_] = intended_ns >= self._window_start_ns
@@ -292,7 +330,9 @@ class Recorder:
             inside &= intended_ns < window_end_ns
         return inside
 
-    def _count_ended(self, finished_ns: Instants, codes: Instants, waited_ns: Instants, window_end_ns: int | None) -> Iterator[None]:
+    def _count_ended(
+        self, finished_ns: Instants, codes: Instants, good: npt.NDArray[np.bool_], window_end_ns: int | None
+    ) -> Iterator[None]:
         inside = self._is_inside(finished_ns, window_end_ns)
         is_ended, is_ok = inside & (codes != _CODES[Outcome.UNFINISHED]), inside & (codes == _CODES[_OK])
         ended_ns, ok_ns = finished_ns[is_ended], finished_ns[is_ok]
@@ -303,8 +343,7 @@ class Recorder:
             self._count_seconds(self._failed_per_s, finished_ns[is_ended & ~is_ok])
         inside = is_ok
         yield
-        good = inside if self._good_within_ns is None else inside & (waited_ns <= self._good_within_ns)
-        self._batches.count("good", finished_ns[good])
+        self._batches.count("good", finished_ns[inside & good])
         drops, self._drops = self._drops, []
         for intended_ns, is_late in drops:
             self._series.add_scheduled(intended_ns)

@@ -9,6 +9,10 @@ import numpy.typing as npt
 from perfkit.recorder.series import Instants
 from perfkit.transport.base import Outcome, Reply
 
+RESPONSES = ("first_response_time", "response_gap", "stream_time")
+EVENTS = ("first_token_time", "event_gap", "stream_time")
+"""The names of the times where responses are events with content, which is made of tokens."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StreamedTimes:
@@ -23,9 +27,16 @@ class StreamedTimes:
 
 
 def streamed_times(
-    batch: Sequence[Reply], begun_ns: Instants, finished_ns: Instants, is_timed: npt.NDArray[np.bool_], inside: npt.NDArray[np.bool_]
+    batch: Sequence[Reply],
+    begun_ns: Instants,
+    finished_ns: Instants,
+    is_timed: npt.NDArray[np.bool_],
+    inside: npt.NDArray[np.bool_],
+    names: tuple[str, str, str] = RESPONSES,
 ) -> StreamedTimes:
     """The times and counts of a batch; `begun_ns` are the intended starts, or in a closed loop the starts.
+
+    The times to the first response, between responses, and to the last have these names.
 
     The age of a request that timed out or is unfinished is a lower bound of the time to its last response and, if it has none yet, also
     of that to its first; it is counted as such. A request that ended OK without a response has neither time. The gaps of a request belong to the part of the window in
@@ -43,15 +54,16 @@ def streamed_times(
     completed, aged = np.flatnonzero(with_response & is_ok), np.flatnonzero(cut_off)
     gaps = np.flatnonzero((of[1:] == of[:-1]) & with_response[of[1:]])
     age_ns = finished_ns - begun_ns
+    to_first, between, to_last = names
     return StreamedTimes(
         instants_ns,
         {
-            "first_response_time": (
+            to_first: (
                 np.concatenate([answered, silent]),
                 np.concatenate([instants_ns[first[answered]] - begun_ns[answered], age_ns[silent]]),
             ),
-            "response_gap": (of[gaps], np.diff(instants_ns)[gaps]),
-            "stream_time": (
+            between: (of[gaps], np.diff(instants_ns)[gaps]),
+            to_last: (
                 np.concatenate([completed, aged]),
                 np.concatenate([instants_ns[last[completed]] - begun_ns[completed], age_ns[aged]]),
             ),

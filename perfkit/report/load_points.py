@@ -91,7 +91,31 @@ def streams_table(points: Sequence[Point]) -> Table:
         "(open loop: the intended one), and the gaps between responses. Without response: streams that ended ok with none. Cancelled: "
         "streams that the load generator ended, because they timed out or were unfinished; they count at their age."
     )
-    return Table.of("streams", "Streams", columns, [point for point in points if point.responses], note)
+    return Table.of("streams", "Streams", columns, [point for point in points if point.responses and not point.tokens], note)
+
+
+def tokens_table(points: Sequence[Point]) -> Table:
+    """The load points whose answers are made of tokens; no rows for others. Columns of streams are left out where none are."""
+    rows = [point for point in points if point.tokens]
+    times = [one for one in _times("tokens") if any(map(one.value_of, rows))]
+    columns = (
+        *load_columns(points),
+        *_figures("tokens", "per_s"),
+        *(
+            column
+            for one in times
+            for column in percentile_columns(
+                one, one.figure.column, _PERCENTILES, few="too few samples", none="not known, see the warnings"
+            )
+        ),
+        *_figures("tokens", "count"),
+    )
+    note = (
+        "Tokens as the server reports them; rates are of the ok answers that ended in the window. First token: the time to the first event with content "
+        "or reasoning, from the start of the request (open loop: the intended one). Event gap: between such events, which may hold several tokens. Per "
+        "token: from the first event to the last, per token after those of the first event."
+    )
+    return Table.of("tokens", "Tokens", columns, rows, note)
 
 
 def sequences_table(points: Sequence[Point]) -> Table:

@@ -15,7 +15,7 @@ from perfkit.report.environment import ceilings_sentence, environment_groups, st
 from perfkit.report.first_requests import cold_start_table, idle_table
 from perfkit.report.grouped_warnings import GroupedWarning, grouped_warnings, warning_bullets, warnings_table
 from perfkit.report.headline import answer_points, run_headline
-from perfkit.report.load_points import sequences_table, streams_table
+from perfkit.report.load_points import sequences_table, streams_table, tokens_table
 from perfkit.report.mix import neighbours_table
 from perfkit.report.page import (
     Block,
@@ -262,6 +262,7 @@ def _opening(result: Result, attention: Sequence[Block], gpu_figures: Sequence[B
         "Workloads alone and together": [table] if (table := neighbours_table(result)).rows else [],
         "Sequences": [table] if (table := sequences_table(points)).rows else [],
         "Streams": [table] if (table := streams_table(points)).rows else [],
+        "Tokens": [table] if (table := tokens_table(points)).rows else [],
         "Cold starts": [starts] if (starts := cold_start_table(points)).rows else [],
         "Idle gaps": [idle] if (idle := idle_table(points)).rows else [],
     }

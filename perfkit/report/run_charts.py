@@ -24,6 +24,9 @@ _PERCENTILES = ("p50", "p99")
 _STREAM_TIMES = {
     "first_response_time": "time to the first response",
     "response_gap": "gap between responses",
+    "first_token_time": "time to the first token",
+    "event_gap": "gap between events",
+    "time_per_output_token": "time per output token",
     "stream_time": "time to the last response",
 }
 

@@ -9,7 +9,7 @@ from perfkit.report.breakdown import breakdown_sentences, breakdown_table
 from perfkit.report.explanation import explain
 from perfkit.report.first_requests import cold_start_table, idle_table
 from perfkit.report.grouped_warnings import grouped_warnings
-from perfkit.report.load_points import sequences_table, streams_table
+from perfkit.report.load_points import sequences_table, streams_table, tokens_table
 from perfkit.report.mix import neighbours_table
 from perfkit.report.run_tables import terminal_table
 from perfkit.report.search import probes_table
@@ -76,6 +76,8 @@ def _tables(result: Result) -> Iterator[tuple[Table, Sequence[str], str]]:
     )
     note = "times to the first response, gaps, and times to the last; responses: those of the window per second"
     yield streams_table(points), streamed, note
+    note = "as the server reports them; first token and gaps: events with content or reasoning; per token: after those of the first event"
+    yield tokens_table(points), ("event_gap_p90_ns", "per_token_p90_ns", "first_token_p90_ns", "reported", "event_gap_p50_ns"), note
 
 
 def breakdown_lines(points: Sequence[Point], width: int, gives_way: Sequence[str] = ()) -> list[str]:

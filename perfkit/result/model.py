@@ -143,6 +143,19 @@ class Responses(Part):
     """Requests of the window that the load generator cancelled: they timed out, or were unfinished at the end."""
 
 
+class Tokens(Part):
+    """The tokens of the requests of the window that were answered ok, as the server reports them; perfkit counts none itself."""
+
+    input: Annotated[int, Figure("input tokens", subject="tokens", recorded="input_tokens", column="input_tokens")]
+    """Those of the prompts, of all answers that report them together."""
+    output: Annotated[int, Figure("output tokens", subject="tokens", recorded="output_tokens", column="output_tokens")]
+    """Those of the answers, reasoning included."""
+    reported: Annotated[int, Figure("answers with usage", subject="tokens", recorded="tokens_reported")]
+    """The answers that report their tokens."""
+    several_in_event: Annotated[int, Figure(recorded=KEY)]
+    """Streamed answers with more tokens than events, so that a gap between events is not the time of a token."""
+
+
 class SequenceCounts(Part):
     """Sequences by what happened to them in the window; one that is open at either end of it is not in all of the counts."""
 
@@ -268,6 +281,15 @@ class Point(Part):
     """Throughput times the batch size."""
     goodput_per_s: Annotated[float | None, Figure("goodput", "per_s", "rates", "good", column="goodput_per_s")] = None
     """Ok answers per second that also meet the SLO; null without an SLO on a percentile."""
+    output_tokens_per_s: Annotated[
+        float | None,
+        Figure("output tokens", "per_s", "tokens", "output_tokens_ended", column="output_tokens_per_s", metric="output_tokens"),
+    ] = None
+    """Output tokens of the ok answers that ended in the window, per second; None unless all of them report their tokens."""
+    input_tokens_per_s: Annotated[
+        float | None, Figure("input tokens", "per_s", "tokens", "input_tokens_ended", column="input_tokens_per_s")
+    ] = None
+    """The same of their prompts."""
     service_time_ns: Annotated[Distribution, Figure("service time", "ns", None, KEY, log_tag="service", counted_by=OF_ALL)]
     """Finished - started."""
     response_time_ns: Annotated[_Times, Figure("response time", "ns", None, KEY, log_tag="response", counted_by=OF_ALL)] = None
@@ -280,6 +302,13 @@ class Point(Part):
     """Streams only: the times between consecutive responses to a request."""
     stream_time_ns: Annotated[_Times, Figure("last", "ns", "streams", KEY, log_tag="stream")] = None
     """Streams only: the time to the last response, from the same start as that to the first."""
+    first_token_time_ns: Annotated[_Times, Figure("first token", "ns", "tokens", KEY, "first_token", "first_token")] = None
+    """Streams of tokens only: the time to the first event with content or reasoning, from the intended start, or in a closed loop from the start."""
+    event_gap_ns: Annotated[_Times, Figure("event gap", "ns", "tokens", KEY, "event_gap", "event_gap")] = None
+    """Streams of tokens only: the times between consecutive events with content of a request, each of which may hold several tokens."""
+    time_per_output_token_ns: Annotated[_Times, Figure("per token", "ns", "tokens", KEY, "per_token", "per_token")] = None
+    """Streams of tokens only: the time from a request's first event to its last, per token after those of the first; of the answers whose server
+    reports both."""
     sequence_time_ns: Annotated[_Times, Figure("", "ns", "sequences", KEY, "sequence", "sequence", counted_by="sequences.ended")] = None
     """Sequences only: from the start of the first request (open loop: the intended one) to the end of the last, of those that ended in the
     window."""
@@ -305,6 +334,8 @@ class Point(Part):
     """For pooled repetitions, if the scenario has an SLO."""
     responses: Responses | None = None
     """Streams only; None in other loads."""
+    tokens: Tokens | None = None
+    """Language models over OpenAI's API only; None in other loads."""
     sequences: SequenceCounts | None = None
     """Sequences only; None in other loads."""
     cold_start: ColdStarts | None = None

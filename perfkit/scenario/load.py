@@ -59,11 +59,26 @@ class Slo(PercentileLimits):
     first_response: PercentileLimits | None = None
     """Of streams: limits on the time to the first response, such as `{p99: 200ms}`."""
 
+    first_token: PercentileLimits | None = None
+    """Of streams over OpenAI's API: limits on the time to the first event with content or reasoning, such as `{p99: 500ms}`."""
+    per_token: PercentileLimits | None = None
+    """Of streams over OpenAI's API: limits on the time per output token, such as `{p99: 40ms}`."""
+
     @property
-    def good_within_ns(self) -> int | None:
-        """The limit of the highest percentile, within which an ok answer counts as good; None without such a limit."""
-        limits = self.percentiles_ns
-        return max(limits.items(), key=lambda limit: float(limit[0][1:].replace("_", ".")))[1] if limits else None
+    def further(self) -> dict[str, PercentileLimits]:
+        """The limits on other times than that of the whole answer, by the names under which these are recorded."""
+        given = {"first_response_time": self.first_response, "first_token_time": self.first_token, "time_per_output_token": self.per_token}
+        return {name: limits for name, limits in given.items() if limits is not None}
+
+    @property
+    def good_within_ns(self) -> dict[str, int]:
+        """For each time with limits that of the highest percentile, within which an ok answer counts as good; `waited` is that of the whole answer."""
+        limits = {name: one.percentiles_ns for name, one in {"waited": self, **self.further}.items()}
+        return {name: max(each.items(), key=_quantile)[1] for name, each in limits.items() if each}
+
+
+def _quantile(limit: tuple[str, int]) -> float:
+    return float(limit[0][1:].replace("_", "."))
 
 
 class ClosedLoop(Section):

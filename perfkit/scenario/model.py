@@ -19,6 +19,7 @@ from perfkit.scenario.load import (
 )
 from perfkit.scenario.measure import Fleet, Gate, Measure, Rank, Tune, check_fleet
 from perfkit.scenario.mix import MOST_WORKLOADS, MixedWorkload, check_mix, fill_common_parts, plain_document
+from perfkit.scenario.openai import check_api
 from perfkit.scenario.section import Section, Text
 from perfkit.scenario.sequences import Sequences, Stream
 from perfkit.scenario.target import Server, Target
@@ -194,17 +195,21 @@ class Scenario(Section):
         return self
 
     @pydantic.model_validator(mode="after")
-    def _can_judge_first_responses(self) -> Self:
-        if self.objective is None or self.objective.first_response is None:
+    def _can_judge_parts_of_answers(self) -> Self:
+        if self.objective is None:
             return self
-        if isinstance(self.load, SearchLoadSpec):
-            raise ValueError(
-                "slo.first_response: a search judges whole answers: give load.open with several rates, or remove first_response"
-            )
-        if self.workloads is not None:
-            raise ValueError("slo.first_response: not all workloads need be streams: give first_response in the slo of each that is one")
-        if self.stream is None:
-            raise ValueError("slo.first_response: only streams have first responses: add stream: {}, or remove first_response")
+        for key in ("first_response", "first_token", "per_token"):
+            if getattr(self.objective, key) is None:
+                continue
+            if isinstance(self.load, SearchLoadSpec):
+                raise ValueError(f"slo.{key}: a search judges whole answers: give load.open with several rates, or remove {key}")
+            if self.workloads is not None:
+                raise ValueError(f"slo.{key}: not all workloads need be streams: give {key} in the slo of each that is one")
+            if self.stream is None:
+                what = {"first_response": "have first responses", "first_token": "have first tokens", "per_token": "have times per token"}
+                raise ValueError(f"slo.{key}: only streams {what[key]}: add stream: {{}}, or remove {key}")
+            if (key == "first_response") != (self.target.api == "v2"):
+                raise ValueError(f"slo.{key} is for api: {'v2' if key == 'first_response' else 'openai'}: remove it")
         return self
 
     @pydantic.model_validator(mode="after")
@@ -325,6 +330,19 @@ class Scenario(Section):
     def _can_be_sent_by_a_fleet(self) -> Self:
         if self.fleet is not None:
             check_fleet(self.load, self.shared_memory)
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _has_prompts_for_its_api(self) -> Self:
+        if self.workloads is None:
+            others = {
+                "sequences": self.sequences is not None,
+                "shared_memory": self.shared_memory is not None,
+                "check.outputs": bool(self.check.outputs),
+                "slo.wrong_answers": self.objective is not None and self.objective.wrong_answers is not None,
+                "tune": self.tune is not None,
+            }
+            check_api(self.target, self.workload, others, is_streamed=self.stream is not None)
         return self
 
     @pydantic.model_validator(mode="after")

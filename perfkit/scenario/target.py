@@ -7,7 +7,7 @@ import pydantic
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from perfkit.scenario.section import Count, Cpus, Duration, Section, Size, Text
-from perfkit.target.address import Address, WireProtocol, host_name, redacted_url
+from perfkit.target.address import Address, Api, WireProtocol, host_name, redacted_url
 from perfkit.target.command import check_ports, command_words, takes_ports
 
 
@@ -138,6 +138,10 @@ class Target(Section):
     """The model's name."""
     version: Version = ""
     """The model's version; empty for the server's choice."""
+    api: Literal["v2", "openai"] = "v2"
+    """The API: v2, the Open Inference Protocol, or OpenAI's."""
+    endpoint: Literal["chat", "completions", "embeddings"] | None = None
+    """With `api: openai`, where requests go, `chat` by default; the URL may end with `/v1` or not."""
     composing_models: tuple[Text, ...] = ()
     """Further models whose server statistics are reported, `NAME` or `NAME:VERSION`: those that the model calls itself, as business logic
     scripting does. The models of an ensemble's steps are found without it."""
@@ -228,6 +232,23 @@ class Target(Section):
                 "streams_per_connection needs gRPC and engine: wire; HTTP/1.1 carries one request at a time, and grpcio decides itself"
             )
         return self
+
+    @pydantic.model_validator(mode="after")
+    def _has_keys_of_its_api(self) -> Self:
+        if self.api == "v2":
+            if self.endpoint is not None:
+                raise ValueError(f"endpoint: {self.endpoint} is one of OpenAI's API: add api: openai, or remove endpoint")
+            return self
+        if "grpc" in self.load_protocols:
+            raise ValueError("api: openai is spoken over HTTP: give an http:// or https:// url, or protocols: [http]")
+        if self.version or self.composing_models:
+            raise ValueError(f"{'version' if self.version else 'composing_models'} is for api: v2: remove it")
+        return self
+
+    @property
+    def spoken_api(self) -> Api:
+        """The API as an address has it."""
+        return "v2" if self.api == "v2" else self.endpoint or "chat"
 
     @property
     def load_protocols(self) -> tuple[WireProtocol, ...]:

@@ -7,6 +7,7 @@ import pydantic
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
+from perfkit.scenario.prompts import Prompts
 from perfkit.scenario.section import Count, Duration, OneOrMoreTexts, Rate, Section, Share, Size, Text
 
 _MAX_INTEGER_BITS = 64
@@ -178,6 +179,8 @@ class Workload(Section):
     """Values by the input's name; `*` says how inputs without an entry of their own are generated, by default random."""
     outputs: tuple[Output, ...] = ()
     """The outputs to ask for; the default is all."""
+    prompts: Prompts | None = None
+    """What a language model is asked, for `target.api: openai`."""
     variants: Count = 16
     """How many different requests are made ahead of time and used in turn."""
     encoding: Annotated[

@@ -11,6 +11,12 @@ from perfkit.stats.percentiles import PercentileInterval, is_withheld, precision
 from perfkit.stats.probability import binomial_cdf, binomial_limits
 from perfkit.units import format_duration_ns, format_exact_duration
 
+FURTHER = {
+    "first_response_time": "the first response's",
+    "first_token_time": "the first token's",
+    "time_per_output_token": "the time per output token's",
+}
+"""The times besides that of the whole answer that may have limits, by the names under which they are recorded, in words."""
 Verdict = Literal["satisfied", "violated", "inconclusive"]
 _ERROR = 0.025
 """The chance of a wrong verdict either way, in a run."""
@@ -26,8 +32,8 @@ class SloLimits:
     """The largest allowed share of failed requests; None without such a limit."""
     wrong_answers: float | None = None
     """The largest allowed share of wrong answers; None without such a limit."""
-    first_response_ns: Mapping[float, int] = dataclasses.field(default_factory=dict)
-    """Of streams: quantile in (0, 1) → the longest allowed time to the first response."""
+    further_ns: Mapping[str, Mapping[float, int]] = dataclasses.field(default_factory=dict)
+    """For each of `FURTHER`, quantile in (0, 1) → the longest allowed time."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -147,7 +153,7 @@ def judge_slo(
     error_rate: float,
     *,
     answers: CheckedAnswers = CheckedAnswers(),
-    first_response: JudgedTimes = JudgedTimes(),
+    further: Mapping[str, JudgedTimes] | None = None,
     load_points: int = 1,
     is_overloaded: bool = False,
     is_not_steady: bool = False,
@@ -165,12 +171,14 @@ def judge_slo(
     """
     error = _ERROR / load_points
     limits = [_judge_percentile(quantile, limit_ns, waited, error, is_not_steady) for quantile, limit_ns in slo.percentiles_ns.items()]
-    for quantile, limit_ns in slo.first_response_ns.items():
-        verdict, sentence = _judge_percentile(quantile, limit_ns, first_response, error, is_not_steady)
-        limits.append((verdict, f"the first response's {sentence}"))
+    others = [((further or {}).get(name, JudgedTimes()), FURTHER[name], of_times) for name, of_times in slo.further_ns.items()]
+    for judged, words, of_times in others:
+        for quantile, limit_ns in of_times.items():
+            verdict, sentence = _judge_percentile(quantile, limit_ns, judged, error, is_not_steady)
+            limits.append((verdict, f"{words} {sentence}"))
     is_beyond = any(
         judged.times.count_above(limit_ns) > (1 - quantile) * judged.times.count
-        for judged, of_times in ((waited, slo.percentiles_ns), (first_response, slo.first_response_ns))
+        for judged, of_times in ((waited, slo.percentiles_ns), *((judged, of_times) for judged, _, of_times in others))
         for quantile, limit_ns in of_times.items()
     )
     if slo.error_rate is not None:

@@ -12,6 +12,8 @@ from perfkit.target.redaction import redact
 
 _T = TypeVar("_T")
 WireProtocol: TypeAlias = Literal["http", "grpc"]
+Api: TypeAlias = Literal["v2", "chat", "completions", "embeddings"]
+"""The API that is spoken with a target: v2, or one of the endpoints of OpenAI's."""
 NetworkPath: TypeAlias = Literal["unix socket", "loopback", "network"]
 
 # by the URL standard for http and https, Triton's for grpc, that of a TLS ingress for grpcs
@@ -48,6 +50,7 @@ class Address:
     secrets: frozenset[str] = dataclasses.field(default=frozenset(), repr=False)
     ip: str = ""
     """The IP address to connect to in place of all that `host` resolves to."""
+    api: Api = "v2"
     replicas: tuple["Address", ...] = ()
     """The addresses of the target's other replicas."""
 

@@ -1,6 +1,7 @@
 """The interface between load, wire APIs and transports: prepared bytes in, replies out, one or a stream for a request; failures as data."""
 
 import abc
+import array
 import asyncio
 import collections
 import dataclasses
@@ -9,6 +10,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Se
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from perfkit.protocol.message import TokenCounts
     from perfkit.stats.buckets import BucketCounts
     from perfkit.target.address import Address
 
@@ -84,6 +86,8 @@ class Reply:
     """The position of the address in `ConnectionCounts.by_address`; only where that is not empty."""
     is_own_limit: bool = False
     """Whether the request failed only because perfkit refuses an answer of this size."""
+    tokens: "TokenCounts | None" = None
+    """What the server reports of the answer, set by the recorder; None if it reports nothing."""
 
 
 class ConnectTimes:
@@ -319,7 +323,7 @@ class StreamedAnswer:
     __slots__ = ("error", "fault", "first", "is_final", "largest_bytes", "messages", "model", "responses_ns")
 
     def __init__(self, *, keeps_messages: bool = False) -> None:
-        self.responses_ns: list[int] = []
+        self.responses_ns = array.array("q")  # a stream may have a million responses, and a list of them would take five times the memory
         self.first: Any = None
         """The first response, in the transport's own form."""
         self.largest_bytes = 0

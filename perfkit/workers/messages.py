@@ -7,7 +7,7 @@ when one of them has stopped for a reason that holds for all.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from perfkit.load.arrivals import count_worker_arrivals
 from perfkit.load.load_plan import ClosedPlan, LoadPlan, OpenPlan
@@ -108,7 +108,8 @@ class WorkloadSpec:
     """Of a replay: the index of the request for each arrival of all workers; None for requests that are used in turn."""
     sampling: SamplingSpec | None = None
     """How many requests are traced; None for none."""
-    good_within_ns: int | None = None
+    good_within_ns: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """See `Recorder`."""
     is_streamed: bool = False
     """Whether replies have the instants of their responses."""
 

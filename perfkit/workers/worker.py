@@ -15,7 +15,7 @@ from perfkit.load.loop import Ending, Loop, LoopGroup, Phases, StopCause, Stoppa
 from perfkit.load.open_loop import make_pacer
 from perfkit.load.sequence_requests import SequenceRequests
 from perfkit.machine.readings import BusyMeter, BusyShares
-from perfkit.protocol.message import InferRequest
+from perfkit.protocol.message import InferRequest, TokenCounts
 from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.recording import Recording
@@ -120,6 +120,8 @@ class PreparedWorkload:
     """What reads an answer, and raises ProtocolError with the message of a rejection; None where answers have no contents."""
     sampler: RequestSampler | None = None
     """What the requests are sent through if some of them are traced."""
+    count_tokens: Callable[[Reply], TokenCounts | None] | None = None
+    """What gives the tokens that an answer reports; None for an API without tokens."""
     prepare: Callable[[InferRequest], Prepared] | None = None
     """What prepared the requests; None where their headers never change."""
 
@@ -169,7 +171,9 @@ async def _prepare_workload(spec: WorkloadSpec, point: WorkerSpec, clock: Clock)
     )
     requests = prepare_requests(spec, client, point.worker, point.workers)
     sampler = RequestSampler(client.transport, spec.sampling) if spec.sampling else None
-    return PreparedWorkload(spec, client.transport, requests, spec.address, check, client.decode, sampler, client.prepare)
+    return PreparedWorkload(
+        spec, client.transport, requests, spec.address, check, client.decode, sampler, client.count_tokens, client.prepare
+    )
 
 
 async def run_workloads(
@@ -302,6 +306,7 @@ def _make_recorder(spec: WorkerSpec, workload: PreparedWorkload, phases: Phases,
         is_open=workload.spec.is_open,
         check=workload.check,
         good_within_ns=workload.spec.good_within_ns,
+        count_tokens=workload.count_tokens,
         stops=stops,
         is_live=is_live,
         is_streamed=workload.spec.is_streamed,

@@ -4,10 +4,12 @@ import dataclasses
 
 import aiohttp
 
+from perfkit.api_v2.http import HttpCalls
 from perfkit.errors import ProtocolError
-from perfkit.protocol.generate import EventSplitter, read_event_error
-from perfkit.transport.base import Outcome, StreamedAnswer
-from perfkit.transport.http.event_stream import add_event, stream_reply
+from perfkit.protocol.generate import EventSplitter
+from perfkit.transport.base import Outcome
+from perfkit.transport.http.calls import EventAnswer
+from perfkit.transport.http.event_stream import stream_reply
 from perfkit.transport.http.reference import ReferenceHttpTransport, RequestTrace
 
 
@@ -15,7 +17,7 @@ from perfkit.transport.http.reference import ReferenceHttpTransport, RequestTrac
 class _StreamTrace(RequestTrace):
     """The trace of a streamed request, with the responses that came."""
 
-    answer: StreamedAnswer = dataclasses.field(default_factory=StreamedAnswer)
+    answer: EventAnswer = dataclasses.field(default_factory=HttpCalls.API.new_answer)
     events: EventSplitter | None = None
 
 
@@ -31,7 +33,7 @@ class EventStreamOracle(ReferenceHttpTransport):
         answer = trace.answer
 
         def take(data):
-            add_event(answer, data, self._now_ns(), read_event_error)
+            answer.take(data, self._now_ns())
 
         trace.events = EventSplitter(self._answer_limit.max_bytes, take)
         try:

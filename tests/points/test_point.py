@@ -246,7 +246,7 @@ def test_an_slo_on_first_responses_judges_the_repetitions_together(measured, lim
         part = measured([100 * MS] * 700)
         times = {**part.window.times, "first_response_time": BucketCounts.of([first_ms * MS] * 700)}
         parts.append(dataclasses.replace(part, window=dataclasses.replace(part.window, times=times), is_streamed=True, has_slo=True))
-    judged = LoadSummary(parts, SloLimits({0.5: 200 * MS}, first_response_ns={0.99: limit_ms * MS})).pooled().slo
+    judged = LoadSummary(parts, SloLimits({0.5: 200 * MS}, further_ns={"first_response_time": {0.99: limit_ms * MS}})).pooled().slo
     assert judged is not None
     assert judged.verdict == verdict
     assert "the first response's p99 is 10.0 ms" in judged.reason

@@ -23,7 +23,7 @@ drawn_replies = st.lists(
 
 
 def recorded(drawn, instants):
-    recorder = Recorder(**instants, is_open=True, good_within_ns=MS)
+    recorder = Recorder(**instants, is_open=True, good_within_ns={"waited": MS})
     for intended_ns, time_ns, outcome, _ in drawn:
         reply = Reply(outcome, START + intended_ns, START + intended_ns + time_ns, None, outcome.value)
         reply.intended_ns = reply.paced_ns = START + intended_ns

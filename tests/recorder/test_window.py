@@ -28,7 +28,7 @@ def reply(intended_ns, service_ns, outcome, delay_ns=0):
 
 
 def recorded(drawn, instants, drops=(), end_ns=START + 20 * S):
-    recorder = Recorder(**instants, is_open=True, check=lambda one: one.outcome is Outcome.OK, good_within_ns=MS)
+    recorder = Recorder(**instants, is_open=True, check=lambda one: one.outcome is Outcome.OK, good_within_ns={"waited": MS})
     for one in drawn:
         recorder.add(reply(*one))
     recorder.drop(START + np.array(drops, dtype=np.int64), is_late=True)

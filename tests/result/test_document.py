@@ -18,6 +18,7 @@ KEYS = {
         "goodput_per_s", "warmup_s", "rejected_by_status", "workload", "alone", "checked", "wrong_answer_rate", "wrong_answer_interval", "effective_samples", "service_time_ns", "response_time_ns", "start_delay_ns", "failure_time_ns", "intervals", "mean_interval_ns", "throughput_interval_per_s", "slo", "connections", "replicas", "machines", "generator",
         "server", "server_cpu", "gpus", "energy_per_inference_j", "energy_above_idle_per_inference_j", "metrics", "throughput_series_per_s", "failed_series_per_s", "incidents", "failures",
         "first_response_time_ns", "response_gap_ns", "stream_time_ns", "sequence_time_ns", "further_intervals", "responses", "sequences",
+        "first_token_time_ns", "event_gap_ns", "time_per_output_token_ns", "tokens", "output_tokens_per_s", "input_tokens_per_s",
         "after_gap_time_ns", "following_time_ns", "cold_start", "idle", "breakdown",
     },
     ("points", 0, "breakdown"): {

@@ -26,6 +26,8 @@ def test_a_row_has_the_figures_of_its_point(result):
         "goodput_per_s": "", "times": "service", "samples": "3", "mean_ns": "2000000.0", "p50_ns": "2000000", "p90_ns": "", "p95_ns": "", "p99_ns": "",
         "p99_9_ns": "", "p99_99_ns": "", "max_ns": "3000000", "scheduled": "4", "ok": "3", "error_rate": "0.25", "start_delay_p99_ns": "",
         **dict.fromkeys(("sequences_ended", "sequences_failed", "sequence_p50_ns", "sequence_p99_ns"), ""),
+        **dict.fromkeys(("output_tokens_per_s", "input_tokens_per_s", "input_tokens", "output_tokens"), ""),
+        **dict.fromkeys((f"{name}_{percentile}_ns" for name in ("first_token", "event_gap", "per_token") for percentile in ("p50", "p99")), ""),
         **dict.fromkeys(("responses_per_s", "first_response_p50_ns", "first_response_p99_ns", "response_gap_p50_ns", "response_gap_p99_ns"), ""),
         "connections": "2", "connect_p50_ns": "", "connect_p99_ns": "",
         **dict.fromkeys(START_FIGURES, ""),

@@ -172,7 +172,7 @@ MESSAGES = [
     (HEAD + "sweep:\n  workload.batch_size: []\n", "s.yaml:4: sweep.workload.batch_size: expected a list of values, such as [1, 4, 8]"),
     (HEAD + "sweep:\n  workload.batch_size: [4, 4]\n", "s.yaml:4: sweep.workload.batch_size: values must be unique; use measure.repetitions to measure one again"),
     (HEAD + "sweep:\n  workload.batch_size: [1, 0]\n", "s.yaml:4: workload.batch_size: input should be greater than or equal to 1, found 0"),
-    (HEAD + "sweep:\n  workload.batch: [1, 2]\n", "s.yaml:4: workload.batch: unknown key; did you mean 'batch_size'? Known keys: seed, batch_size, data, inputs, outputs, variants, encoding, request_id, priority, queue_timeout, parameters"),
+    (HEAD + "sweep:\n  workload.batch: [1, 2]\n", "s.yaml:4: workload.batch: unknown key; did you mean 'batch_size'? Known keys: seed, batch_size, data, inputs, outputs, prompts, variants, encoding, request_id, priority, queue_timeout, parameters"),
     (HEAD + "sweep: {name: [a, b]}\n", "s.yaml:3: sweep.name: this key cannot be swept"),
     (HEAD + "sweep: {workload.batch_size: [1, 2]}\n", "s.yaml: sweep: the file is a sweep over 2 scenarios, but one scenario is needed: remove sweep"),
     (HEAD + "gpu: {sample_rate: 0}\n", "s.yaml:3: gpu.sample_rate: a rate must be above zero, found 0"),

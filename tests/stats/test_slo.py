@@ -184,8 +184,8 @@ def test_a_limit_is_shown_with_all_its_digits_and_a_percentile_with_its_interval
 
 @pytest.mark.parametrize(("limit_ms", "verdict", "words"), [(30, "satisfied", "within 30 ms"), (5, "violated", "above 5 ms")])
 def test_first_responses_are_judged_by_their_own_times(limit_ms, verdict, words):
-    slo = SloLimits({0.99: 1000 * MS}, first_response_ns={0.99: limit_ms * MS})
-    found = judge_slo(slo, independent(10_000, 0), 0.0, first_response=independent(10_000, 5))
+    slo = SloLimits({0.99: 1000 * MS}, further_ns={"first_response_time": {0.99: limit_ms * MS}})
+    found = judge_slo(slo, independent(10_000, 0), 0.0, further={"first_response_time": independent(10_000, 5)})
     assert found.verdict == verdict
     assert "the first response's p99 is " in found.reason
     assert words in found.reason
@@ -193,6 +193,11 @@ def test_first_responses_are_judged_by_their_own_times(limit_ms, verdict, words)
 
 @pytest.mark.parametrize("first", [JudgedTimes(), JudgedTimes(EMPTY, [[EMPTY] * 40]), independent(100, 0)])
 def test_too_few_first_responses_are_inconclusive(first):
-    found = judge_slo(SloLimits({}, first_response_ns={0.99: 12 * MS}), independent(10_000, 0), 0.0, first_response=first)
+    found = judge_slo(
+        SloLimits({}, further_ns={"first_response_time": {0.99: 12 * MS}}),
+        independent(10_000, 0),
+        0.0,
+        further={"first_response_time": first},
+    )
     assert found.verdict == "inconclusive"
     assert found.reason.startswith("The SLO is inconclusive: the first response's")

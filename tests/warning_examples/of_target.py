@@ -7,14 +7,14 @@ import numpy as np
 from benchmarks.cold_targets import closed_loop
 from benchmarks.cold_targets import measured as recorded_series
 from perfkit.points.behaviour import find_incidents, idle_gpu_warnings, incident_warnings, target_warnings
-from perfkit.points.judgement import idle_warnings
+from perfkit.points.judgement import idle_warnings, token_warnings
 from perfkit.points.measured import MachineMeasurement
 from perfkit.points.point import point
 from perfkit.points.shares import machine_figures, machine_warnings
 from perfkit.recorder.failures import FailureKind
 from perfkit.result.distribution import distribution
 from perfkit.result.load import ClosedLoad
-from perfkit.result.model import Estimated, IdleGaps
+from perfkit.result.model import Estimated, IdleGaps, Tokens
 from perfkit.stats.buckets import BucketCounts
 from perfkit.transport.base import Outcome
 from perfkit.workers.point_recording import MachineRecording
@@ -63,6 +63,12 @@ def _addressed(*arguments, **options) -> Case:
     return lambda _: point(addressed(measurement, *arguments, **options)).warnings
 
 
+def _tokens(*, ok=10, reported=10, several=0, without_time=0) -> Case:
+    """Answers of which so many report their tokens, have several in an event, or have no known time per token."""
+    tokens = Tokens(input=70, output=40, reported=reported, several_in_event=several)
+    return lambda _: token_warnings(tokens, ok, without_time)
+
+
 def _fleet(*service_ms: int, clock_bound_ns=0) -> Case:
     """A machine for each service time; the start delay is 1 ms at p99."""
 
@@ -92,6 +98,11 @@ EXAMPLES = (
     ),
     limits("few_samples", "Too few samples for p99: at least 662", _measured([MS] * 661), _measured([MS] * 662)),
     limits("few_gaps", "Only 19 idle gaps", _gaps(19), _gaps(20)),
+    changes("several_tokens_in_event", "3 of 10 answers have more tokens than events", _tokens(several=3), _tokens()),
+    informs("tokens_unreported", "1 of 10 answers do not report their tokens", _tokens(reported=9, without_time=1), _tokens()),
+    informs(
+        "first_tokens_unknown", "The time per output token of 2 of 10 answers is withheld", _tokens(without_time=2), _tokens(several=2)
+    ),
     changes("no_samples", "No request of this point succeeded.", _measured(others={"rejected": [MS]}), _measured([MS])),
     changes(
         "censored",

@@ -154,7 +154,9 @@ def test_little_s_law_holds_in_a_closed_loop():
 
 
 def test_answers_within_the_limit_are_good():
-    _, window, _ = run(lambda index: (10 * MS if index % 4 else 30 * MS, Outcome.OK), load=ClosedPlan(1, 0), good_within_ns=20 * MS)
+    _, window, _ = run(
+        lambda index: (10 * MS if index % 4 else 30 * MS, Outcome.OK), load=ClosedPlan(1, 0), good_within_ns={"waited": 20 * MS}
+    )
     assert window.count("good") == pytest.approx(0.75 * window.count("finished"), abs=1)
     assert window.count("finished") == pytest.approx(10_000 / 15, abs=2)
 

@@ -72,8 +72,22 @@ class HttpApi(NamedTuple):
 
     opening_path: str
     """A path that can be asked for at any time, to open a connection."""
-    read_event_error: Callable[[bytes], str]
-    """The message of a server-sent event that is an error; empty for a response. Raises ProtocolError for what is neither."""
+    new_answer: "Callable[[], EventAnswer]"
+    """An answer that takes the events of one stream."""
+
+
+class EventAnswer(StreamedAnswer, abc.ABC):
+    """The answer to a request whose stream is one of server-sent events; what an event says is the API's."""
+
+    __slots__ = ()
+
+    @abc.abstractmethod
+    def take(self, data: bytes, at_ns: int) -> None:
+        """Takes the data of an event: a response, or an error, or neither."""
+
+    def end(self, *, is_done: bool) -> None:
+        """Takes the end of the stream, and whether `[DONE]` was in it. Without any event, only the model tells whether that is right."""
+        self.is_final = True
 
 
 class HttpTransport(OneAddress, abc.ABC):

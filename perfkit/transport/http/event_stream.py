@@ -3,9 +3,10 @@
 import re
 from collections.abc import Callable, Sequence
 
-from perfkit.errors import AnswerTooLargeError, ProtocolError
+from perfkit.errors import AnswerTooLargeError
 from perfkit.protocol.generate import EventSplitter
-from perfkit.transport.base import Outcome, Reply, ReplyReceiver, StreamedAnswer
+from perfkit.transport.base import Outcome, Reply, ReplyReceiver
+from perfkit.transport.http.calls import EventAnswer
 from perfkit.transport.http.connection import HttpConnection
 from perfkit.transport.pool import ConnectionPool
 
@@ -19,12 +20,12 @@ NO_EVENTS = "the answer is not a stream of events, or ends within one"
 class EventStreamConnection(HttpConnection):
     """A keep-alive connection whose answers are streams of events; each is timed when its last bytes are received.
 
-    `read_error` is `HttpApi.read_event_error`.
+    `new_answer` is that of `HttpApi`.
     """
 
-    def __init__(self, pool: "ConnectionPool[EventStreamConnection]", read_error: Callable[[bytes], str]) -> None:
+    def __init__(self, pool: "ConnectionPool[EventStreamConnection]", new_answer: Callable[[], EventAnswer]) -> None:
         super().__init__(pool)
-        self._read_error = read_error
+        self._new_answer = new_answer
         self._begin()
 
     def send(self, buffers: Sequence[bytes], reply: ReplyReceiver) -> None:
@@ -41,11 +42,11 @@ class EventStreamConnection(HttpConnection):
             self._fail(Outcome.BROKEN, str(error), is_own_limit=True)
 
     def _begin(self) -> None:
-        self._answer = StreamedAnswer()
+        self._answer = self._new_answer()
         self._events = EventSplitter(self._pool.answer_limit.max_bytes, self._on_event)
 
     def _on_event(self, data: bytes) -> None:
-        add_event(self._answer, data, self._received_ns, self._read_error)
+        self._answer.take(data, self._received_ns)
 
     def _check_size(self, added_bytes: int) -> None:
         """Each event has a limit of its own, and a stream none; its bytes are not kept."""
@@ -69,22 +70,9 @@ class EventStreamConnection(HttpConnection):
         return self._answer.failed(outcome, self._started_ns, self._now_ns(), error, is_own_limit=is_own_limit)
 
 
-def add_event(answer: StreamedAnswer, data: bytes, at_ns: int, read_error: Callable[[bytes], str]) -> None:
-    """Takes an event: a response, or an error, or neither."""
-    try:
-        error = read_error(data)
-    except ProtocolError as fault:
-        answer.fault = answer.fault or str(fault)
-        return
-    if error:
-        answer.error = answer.error or error
-    else:
-        answer.add(data, len(data), at_ns)
-
-
-def stream_reply(answer: StreamedAnswer, events: EventSplitter, started_ns: int, ended_ns: int) -> Reply:
-    """The reply to a request whose stream has ended; it has no payload if there was no event: only the model tells whether that is right."""
-    answer.is_final = True
+def stream_reply(answer: EventAnswer, events: EventSplitter, started_ns: int, ended_ns: int) -> Reply:
+    """The reply to a request whose stream has ended; it has no payload if there was no response."""
     if events.has_rest:
         return answer.failed(Outcome.BROKEN, started_ns, ended_ns, NO_EVENTS)
+    answer.end(is_done=events.is_done)
     return answer.complete(started_ns, ended_ns, ERROR_EVENT_STATUS)

@@ -32,7 +32,7 @@ class WireHttpTransport(PooledTransport[HttpConnection], HttpTransport):
             from perfkit.transport.http.event_stream import EventStreamConnection
 
             assert api is not None
-            self._streams = make_pool(address, options, now_ns, context, EventStreamConnection, api.read_event_error)
+            self._streams = make_pool(address, options, now_ns, context, EventStreamConnection, api.new_answer)
 
     def prepare(self, call: HttpCall) -> Prepared:
         """The bytes of a call, in one buffer if they are few."""

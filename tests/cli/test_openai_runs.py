@@ -1,0 +1,151 @@
+"""Runs against OpenAI's API: the figures are those that the server has been given, and nothing is shown that it does not report."""
+
+import json
+
+import pytest
+import yaml
+
+from tests.openai_server import MODEL, Answers, openai_server
+
+MS = 1_000_000
+ONCE = {"warmup": "0s", "requests": 12, "repetitions": 1}
+
+
+@pytest.fixture
+def measured(perfkit, write_scenario):
+    """Measures against a server with these answers, with changes to the scenario; the pooled load point, and what the server received."""
+
+    def measure(answers, *, endpoint=None, path="", code=0, **sections):
+        with openai_server(answers) as url:
+            target = {"url": f"{url}{path}", "model": MODEL, "api": "openai", **({"endpoint": endpoint} if endpoint else {})}
+            given = {"load": {"closed": {"concurrency": [2]}}, "measure": ONCE, "telemetry": False, **sections}
+            scenario = write_scenario(target={**target, **given.pop("target", {})}, **given)
+            return perfkit.measure(scenario, code=code).result["summary"][0]
+
+    return measure
+
+
+def codes(point):
+    return {one["code"] for one in point["warnings"]}
+
+
+def test_a_stream_of_chat_has_the_times_of_tokens(measured):
+    answers = Answers(first_s=0.03, gap_s=0.01)
+    point = measured(answers, stream={}, workload={"prompts": {"values": ["Say a."], "max_tokens": 4, "extra": {"temperature": 0}}})
+    assert point["requests"]["ok"] == 12
+    assert (point["first_token_time_ns"]["count"], point["event_gap_ns"]["count"], point["time_per_output_token_ns"]["count"]) == (
+        12,
+        36,
+        12,
+    )
+    assert point["first_token_time_ns"]["min"] >= 30 * MS
+    assert point["time_per_output_token_ns"]["p50"] > 5 * MS
+    assert point["tokens"] == {"input": 84, "output": 48, "reported": 12, "several_in_event": 0}
+    assert point["output_tokens_per_s"] == pytest.approx(4 * point["throughput_per_s"])
+    assert point["input_tokens_per_s"] == pytest.approx(7 * point["throughput_per_s"])
+    assert point["first_response_time_ns"] is point["response_gap_ns"] is None
+    assert "p50" in point["further_intervals"]["first_token_time"]
+    document = answers.documents[-1]
+    assert document == {
+        "model": MODEL, "messages": [{"role": "user", "content": "Say a."}], "max_tokens": 4, "temperature": 0,
+        "stream": True, "stream_options": {"include_usage": True},
+    }  # fmt: skip
+    assert set(answers.paths) == {"/v1/chat/completions"}
+
+
+def test_answers_in_one_piece_have_tokens_and_no_times_of_them(measured):
+    answers = Answers()
+    point = measured(answers)
+    assert point["tokens"] == {"input": 84, "output": 48, "reported": 12, "several_in_event": 0}
+    assert point["output_tokens_per_s"] > 0
+    assert point["first_token_time_ns"] is point["time_per_output_token_ns"] is point["responses"] is None
+    assert not codes(point) & {"tokens_unreported", "first_tokens_unknown"}
+    assert "stream" not in answers.documents[-1]
+
+
+@pytest.mark.parametrize(("endpoint", "stream", "output"), [("completions", {}, 48), ("completions", None, 48), ("embeddings", None, 0)])
+def test_other_endpoints(measured, endpoint, stream, output):
+    answers = Answers()
+    point = measured(answers, endpoint=endpoint, stream=stream, workload={"prompts": {"values": ["Say a."]}})
+    assert (point["requests"]["ok"], point["tokens"]["input"], point["tokens"]["output"]) == (12, 84, output)
+    assert (point["first_token_time_ns"] is not None) == (stream is not None)
+    member = "input" if endpoint == "embeddings" else "prompt"
+    assert answers.documents[-1][member] == "Say a."
+    assert ("max_tokens" in answers.documents[-1]) == (endpoint != "embeddings")
+
+
+def test_reasoning_is_the_first_sign_of_an_answer(measured):
+    point = measured(Answers(events=({"reasoning_content": "hm"}, "a"), gap_s=0.05), stream={})
+    assert point["first_token_time_ns"]["p50"] < 40 * MS < point["event_gap_ns"]["p50"]
+
+
+@pytest.mark.parametrize(("usage", "tokens"), [("final", 12), ("chunks", 12)])
+def test_an_event_may_have_several_tokens(measured, usage, tokens):
+    point = measured(Answers(tokens=tokens, usage=usage, gap_s=0.01), stream={})
+    assert point["tokens"] == {"input": 84, "output": 12 * tokens, "reported": 12, "several_in_event": 12}
+    assert "several_tokens_in_event" in codes(point)
+    if usage == "final":
+        assert point["time_per_output_token_ns"] is None, "the tokens of the first event are not known"
+        assert "first_tokens_unknown" in codes(point)
+    else:  # three in each of the four events, so nine after the first
+        assert point["time_per_output_token_ns"]["count"] == 12
+        assert 1.5 * MS < point["time_per_output_token_ns"]["p50"] < 0.9 * point["event_gap_ns"]["p50"]
+
+
+@pytest.mark.parametrize("stream", [None, {}])
+def test_without_usage_no_figure_of_tokens_is_shown(measured, stream):
+    point = measured(Answers(usage="off"), stream=stream)
+    assert point["tokens"] == {"input": 0, "output": 0, "reported": 0, "several_in_event": 0}
+    assert point["output_tokens_per_s"] is point["input_tokens_per_s"] is point["time_per_output_token_ns"] is None
+    assert (point["first_token_time_ns"] is None) == (stream is None)
+    assert "tokens_unreported" in codes(point)
+
+
+def test_goodput_and_verdict_are_of_all_limits_together(measured):
+    slow = Answers(first_s=0.03, gap_s=0.02)
+    point = measured(slow, stream={}, slo={"first_token": {"p50": "25ms"}, "per_token": {"p50": "1s"}}, code=1)
+    assert (point["goodput_per_s"], point["slo"]["verdict"]) == (0, "violated")
+    assert "the first token's p50 is" in point["slo"]["reason"]
+    point = measured(slow, stream={}, slo={"first_token": {"p50": "1s"}, "per_token": {"p50": "10ms"}}, code=1)
+    assert point["goodput_per_s"] == 0
+    assert "the time per output token's p50 is" in point["slo"]["reason"]
+    point = measured(slow, stream={}, slo={"first_token": {"p50": "1s"}, "per_token": {"p50": "1s"}})
+    assert point["goodput_per_s"] == pytest.approx(point["throughput_per_s"])
+
+
+def test_goodput_is_withheld_where_the_time_per_token_is_not_known(measured):
+    point = measured(Answers(usage="off"), stream={}, slo={"per_token": {"p50": "1s"}}, code=3)
+    assert point["goodput_per_s"] is None
+
+
+def test_an_error_in_the_middle_of_the_first_stream_ends_the_run(perfkit, write_scenario):
+    with openai_server(Answers(events=("a", {"error": {"message": "out of memory"}}))) as url:
+        scenario = write_scenario(target={"url": url, "model": MODEL, "api": "openai"}, stream={}, load={"closed": {"concurrency": [1]}})
+        run = perfkit.run("run", scenario)
+    assert run.code == 2
+    assert "out of memory" in run.stderr
+
+
+def test_a_base_path_and_headers_reach_the_server(measured):
+    answers = Answers()
+    measured(answers, path="/gateway/v1", target={"headers": {"Authorization": "Bearer secret"}})
+    assert set(answers.paths) == {"/gateway/v1/chat/completions"}
+    assert {one["authorization"] for one in answers.headers} == {"Bearer secret"}
+
+
+def test_a_url_and_a_model_are_enough(perfkit, tmp_path):
+    with openai_server(Answers()) as url:
+        out = tmp_path / "out"
+        options = ("-c", "1", "--duration", "1s", "--slo", "first_token.p50=5s", "--no-report", "--out", str(out))
+        run = perfkit.run("run", url, "--api", "openai", *options)
+        listed = perfkit.run("init", url, "--api", "openai")
+        written = perfkit.run("init", url, "--api", "openai", "-m", MODEL)
+        missing = perfkit.run("run", url, "--api", "openai", "-m", "other", "--duration", "1s")
+    assert run.code == 0, run.stderr
+    point = json.loads((out / "result.json").read_text())["summary"][0]
+    assert point["first_token_time_ns"]["count"] > 0
+    assert MODEL in listed.stdout
+    document = yaml.safe_load(written.stdout)
+    assert (document["target"]["api"], document["stream"], "values" in document["workload"]["prompts"]) == ("openai", {}, True)
+    assert missing.code == 6
+    assert f"it offers {MODEL}" in missing.stderr

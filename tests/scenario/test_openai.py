@@ -1,0 +1,56 @@
+"""Scenarios for OpenAI's API: what goes together, and what is said of the rest."""
+
+import pytest
+
+from perfkit.errors import ScenarioError
+from perfkit.scenario.credentials import resolve_address
+from perfkit.scenario.file import read_document
+
+TARGET = {"url": "http://h:1/v1", "model": "m", "api": "openai"}
+BASE = {"name": "s", "target": TARGET, "load": {"closed": {"concurrency": [1]}}}
+
+
+@pytest.mark.parametrize(
+    ("target", "api", "path"),
+    [
+        ({}, "chat", ""),
+        ({"endpoint": "embeddings"}, "embeddings", ""),
+        ({"url": "http://h:1/base/v1"}, "chat", "/base"),
+        ({"url": "http://h:1/base"}, "chat", "/base"),
+        ({"api": "v2"}, "v2", "/v1"),
+    ],
+)
+def test_an_address_says_which_api_is_spoken(tmp_path, target, api, path):
+    scenario = read_document({**BASE, "target": {**TARGET, **target}}).scenario
+    address = resolve_address(scenario.target, scenario.target.urls_by_protocol["http"][0], tmp_path)
+    assert (address.api, address.base_path) == (api, path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"target": {**TARGET, "api": "v2", "endpoint": "chat"}}, "add api: openai, or remove endpoint"),
+        ({"target": {**TARGET, "url": "grpc://h:1"}}, "api: openai is spoken over HTTP"),
+        ({"target": {**TARGET, "version": "1"}}, "version is for api: v2"),
+        ({"target": {**TARGET, "api": "v2"}, "workload": {"prompts": {}}}, "workload.prompts are for target.api: openai"),
+        ({"workload": {"batch_size": 2}}, "workload.batch_size is for api: v2"),
+        ({"workload": {"inputs": {"a": {"generate": "zeros"}}}}, "workload.inputs is for api: v2"),
+        ({"workload": {"queue_timeout": "1s"}}, "workload.queue_timeout is for api: v2"),
+        ({"target": {**TARGET, "endpoint": "embeddings"}, "stream": {}}, "embeddings are not streamed"),
+        ({"sequences": {}}, "sequences: OpenAI's API has none"),
+        ({"slo": {"p99": "1s", "wrong_answers": "1%"}}, "slo.wrong_answers: OpenAI's API has none"),
+        ({"slo": {"first_token": {"p99": "1s"}}}, "slo.first_token: only streams have first tokens: add stream: {}"),
+        ({"slo": {"first_response": {"p99": "1s"}}, "stream": {}}, "slo.first_response is for api: v2"),
+        ({"target": {**TARGET, "api": "v2"}, "stream": {}, "slo": {"per_token": {"p99": "1s"}}}, "slo.per_token is for api: openai"),
+        ({"workload": {"prompts": {"values": ["a"], "file": "x"}}}, "values and file exclude each other"),
+        ({"workload": {"prompts": {"max_tokens": 0}}}, "expected a number of tokens, or a law"),
+        ({"workload": {"prompts": {"max_tokens": {"normal": 5}}}}, "expected a number of tokens, or a law"),
+        ({"workload": {"prompts": {"max_tokens": {"lognormal": 0, "sigma": 1}}}}, "max_tokens.lognormal"),
+        ({"workload": {"prompts": {"extra": {"stream": True}}}}, "'stream' is set by stream: remove it from extra"),
+        ({"workload": {"prompts": {"extra": {"messages": []}}}}, "'messages' is set by workload.prompts.values"),
+    ],
+)
+def test_what_does_not_go_together_is_said(changes, words):
+    with pytest.raises(ScenarioError) as caught:
+        read_document({**BASE, **changes})
+    assert words in str(caught.value)

@@ -1,0 +1,116 @@
+"""Requests of prompts: from values, JSON lines and ShareGPT files, in order or at random, with numbers of tokens by a law."""
+
+import json
+
+import numpy as np
+import pytest
+
+from perfkit.errors import ScenarioError
+from perfkit.machine.limits import MemoryBudget
+from perfkit.protocol.prompt import read_prompt
+from perfkit.scenario.prompts import Prompts
+from perfkit.workload.prompts import make_prompt_requests
+
+MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
+
+
+def made(folder, *, seed=0, takes_messages=True, budget=None, **prompts):
+    requests = make_prompt_requests(
+        Prompts.model_validate(prompts), "m", folder, seed=seed, takes_messages=takes_messages, budget=budget or MemoryBudget(1 << 40)
+    )
+    return [read_prompt(request) for request in requests]
+
+
+def written(folder, text):
+    (folder / "prompts").write_text(text, encoding="utf-8")
+    return "prompts"
+
+
+def test_values_come_in_turn_with_the_same_number_of_tokens(tmp_path):
+    found = made(tmp_path, values=["a", "ü"], max_tokens=3, extra={"temperature": 0})
+    assert [(one.text, one.max_tokens, one.extra) for one in found] == [("a", 3, {"temperature": 0}), ("ü", 3, {"temperature": 0})]
+    assert [(len(made(tmp_path)), one.max_tokens) for one in made(tmp_path)] == [(1, 64)], "one built-in prompt"
+    assert made(tmp_path, max_tokens=None)[0].max_tokens is None
+
+
+def test_json_lines_have_prompts_or_messages_and_their_own_number_of_tokens(tmp_path):
+    lines = [{"prompt": "a"}, {"messages": MESSAGES, "max_tokens": 9}, {"prompt": "b", "max_tokens": 8, "id": 1}]
+    found = made(tmp_path, file=written(tmp_path, "\ufeff" + "\n\n".join(map(json.dumps, lines)) + "\n"), max_tokens=5)
+    assert [(one.text, one.messages, one.max_tokens) for one in found] == [("a", [], 5), ("", MESSAGES, 9), ("b", [], 8)]
+
+
+def test_of_a_sharegpt_file_the_first_question_of_each_conversation_is_taken(tmp_path):
+    conversations = [
+        {"id": "1", "conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}, {"from": "human", "value": "c"}]},
+        {"id": "2", "conversations": [{"from": "gpt", "value": "b"}]},
+        {"id": "3", "conversations": []},
+        {"id": "4", "conversations": [{"from": "user", "value": "d"}]},
+    ]
+    assert [one.text for one in made(tmp_path, file=written(tmp_path, f"\n {json.dumps(conversations, indent=1)}"))] == ["a", "d"]
+
+
+def test_a_random_order_is_that_of_the_seed(tmp_path):
+    values = [str(number) for number in range(100)]
+    orders = [[one.text for one in made(tmp_path, seed=seed, values=values, order="random")] for seed in (1, 1, 2)]
+    assert orders[0] == orders[1] != orders[2]
+    assert sorted(orders[0]) == sorted(orders[2]) == sorted(values)
+    assert [one.text for one in made(tmp_path, values=values)] == values
+
+
+@pytest.mark.parametrize(
+    ("law", "lowest", "highest", "median"),
+    [
+        ({"uniform": [50, 200]}, 50, 200, 125),
+        ({"lognormal": 200, "sigma": 0.5, "max": 400}, 1, 400, 200),
+        ({"geometric": 100}, 1, 10**6, 69),
+    ],
+)
+def test_numbers_of_tokens_follow_their_law_by_the_seed(tmp_path, law, lowest, highest, median):
+    first, again, other = (
+        [one.max_tokens for one in made(tmp_path, seed=seed, values=["a", "b", "c"], max_tokens=law)] for seed in (1, 1, 2)
+    )
+    assert first == again != other
+    assert len(first) == 1002, "each prompt as often as the others"
+    assert lowest <= min(first) < max(first) <= highest
+    assert np.median(first) == pytest.approx(median, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "it has no prompts"),
+        ("[]", "it has no prompts"),
+        ("{", "expected JSON lines, or a JSON list of conversations"),
+        ("[{]", "expected JSON lines, or a JSON list of conversations"),
+        ('{"prompt": "a"}\n7\n', "line 2: expected an object"),
+        ('[{"conversations": []}, 7]', "entry 2: expected an object"),
+        ('{"text": "a"}', "line 1: expected either"),
+        ('{"prompt": ""}', "line 1: expected either"),
+        ('{"prompt": "a", "messages": []}', "line 1: expected either"),
+        ('{"messages": []}', "line 1: expected either"),
+        ('{"messages": [{"role": "user"}]}', "line 1: expected either"),
+        ('{"prompt": "a", "max_tokens": 0}', "line 1: max_tokens"),
+        ('{"prompt": "a", "max_tokens": true}', "line 1: max_tokens"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_with_its_place(tmp_path, text, words):
+    with pytest.raises(ScenarioError, match=r"^workload\.prompts\.file: ") as caught:
+        made(tmp_path, file=written(tmp_path, text))
+    assert words in str(caught.value)
+
+
+def test_a_missing_file_and_one_too_large_are_refused(tmp_path):
+    with pytest.raises(ScenarioError, match="No such file"):
+        made(tmp_path, file="absent.jsonl")
+    with pytest.raises(ScenarioError, match=r"workload\.prompts: 1 requests"):
+        made(tmp_path, file=written(tmp_path, json.dumps({"prompt": "a" * 100_000})), budget=MemoryBudget(200_000))
+    with pytest.raises(ScenarioError, match="JSON lines are read one by one"):
+        made(tmp_path, file=written(tmp_path, json.dumps([{"prompt": "a" * 100_000}])), budget=MemoryBudget(200_000))
+
+
+def test_contents_other_than_text_are_for_chat(tmp_path):
+    parts = [{"role": "user", "content": [{"type": "text", "text": "a"}]}]
+    file = written(tmp_path, json.dumps({"messages": parts}))
+    assert made(tmp_path, file=file)[0].messages == parts
+    with pytest.raises(ScenarioError, match="prompt 1 has a content that is no text"):
+        made(tmp_path, file=file, takes_messages=False)
