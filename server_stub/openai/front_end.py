@@ -121,10 +121,10 @@ class OpenAiFrontEnd:
         for number, event in enumerate(answer.events()):
             await wait_for(number)
             started_ns = self._now_ns()
-            await stream.write(event)
+            # the last one together with the end of the body, which would otherwise be a packet of its own
+            await (stream.write_eof if number == answer.last_event else stream.write)(event)
             if trace is not None:
                 trace.sends.append((started_ns, self._now_ns()))
-        await stream.write_eof()
         if trace is not None:
             self._tracer.finish(trace)
         return stream
