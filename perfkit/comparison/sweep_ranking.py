@@ -16,6 +16,7 @@ from perfkit.comparison.point_figures import (
 )
 from perfkit.result.load import OpenLoad
 from perfkit.result.model import Point, Result
+from perfkit.scenario.load import FURTHER_TIMES
 from perfkit.stats.probability import normal_quantile
 from perfkit.stats.ranking import (
     Z_POWER,
@@ -32,8 +33,6 @@ from perfkit.stats.ratio_interval import CONFIDENCE, Estimate, LogSample, Pooled
 HIGHER_IS_BETTER = frozenset(("throughput", "goodput", "capacity"))
 _SHARES = frozenset(("error_rate",))  # compared by their difference, since they may be zero
 _BEST_FIRST: tuple[Judgement, ...] = ("holds", "cannot be told", "violated")
-_FURTHER = {"first_response": "first_response_time", "first_token": "first_token_time", "per_token": "time_per_output_token"}
-"""The keys of an SLO on other times than that of the whole answer, and the names of these times."""
 _UNSTEADY = ("overloaded", "not_steady")
 _MOST_TIMES, _LOWEST_PRECISION = 100, 0.01  # beyond these, longer measurements are not advised
 _Z = normal_quantile((1 + CONFIDENCE) / 2)
@@ -224,7 +223,7 @@ def slo_constraints(scenario: Mapping[str, Any]) -> list[Constraint]:
     """The limits of a stored scenario's SLO as constraints; one that cannot be parsed is judged `cannot be told`."""
     slo = scenario.get("slo")
     limits = {str(name): limit for name, limit in slo.items()} if isinstance(slo, Mapping) else {}
-    further = [(key, given) for key in _FURTHER if isinstance(given := limits.pop(key, None), Mapping)]
+    further = [(key, given) for key in FURTHER_TIMES if isinstance(given := limits.pop(key, None), Mapping)]
     of_parts = [(key, _slo_constraint(str(name), limit)) for key, given in further for name, limit in given.items()]
     return [
         *(_slo_constraint(name, limit) for name, limit in limits.items()),
@@ -245,7 +244,7 @@ def _judge(constraint: Constraint, point: Point, figures: Mapping[str, Estimate]
     key, dot, name = constraint.metric.partition(".")
     if is_unsteady and constraint.is_maximum and (dot or key.startswith("p")):
         return "violated"
-    return constraint.judge(_further(point, _FURTHER[key], name) if dot else figures.get(constraint.metric))
+    return constraint.judge(_further(point, FURTHER_TIMES[key], name) if dot else figures.get(constraint.metric))
 
 
 def _further(point: Point, recorded: str, name: str) -> Estimate | None:

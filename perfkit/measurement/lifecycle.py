@@ -242,7 +242,7 @@ async def _execute(
                             )
                             for name, one in run.plain.items()
                         }
-                        await run.probe_target(target, shared)
+                        await run.probe_target(target if run is first else target.of(run.loaded), shared)
             if not _describe_environments(runs):
                 return
             await _join_fleet(runs, target, ending, clock)

@@ -35,6 +35,12 @@ class RunTarget:
     server: StartedServer | None
     resolve: Callable[[SecretRereading], Mapping[WorkloadKey, Address]] = lambda _: {}
     """Gives the same addresses with the secrets read again; it may block, and raises ScenarioError."""
+    started_urls: Mapping[WireProtocol, str] = dataclasses.field(default_factory=dict)
+    """Those of a server that was started for the run, unless the scenario has its URLs."""
+
+    def of(self, loaded: LoadedScenario) -> "RunTarget":
+        """The same server as another scenario names it, which may speak another API or protocol."""
+        return dataclasses.replace(self, addresses=_addresses(loaded, self.started_urls))
 
 
 @contextlib.asynccontextmanager
@@ -77,7 +83,7 @@ async def open_target(
         running = await server.start()
         if command is not None:
             on_line(f"ready after {format_duration_ns(running.description['ready_after_s'] * NS_PER_S)}")
-        yield RunTarget(_addresses(loaded, running.urls), server, functools.partial(_addresses, loaded, running.urls))
+        yield RunTarget(_addresses(loaded, running.urls), server, functools.partial(_addresses, loaded, running.urls), running.urls)
     finally:
         await server.stop()
 

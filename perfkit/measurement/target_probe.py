@@ -193,7 +193,7 @@ async def probe(client: Client, address: Address, loaded: LoadedScenario, clock:
             composing_models=described.composing_models,
             shared=shared,
             warnings=tuple(MeasurementWarning(note.code, address.sanitize(note.message, _LONGEST_ERROR)) for note in notes),
-            note=address.sanitize(" ".join(filter(None, (described.note, renamed, recounted))), _LONGEST_ERROR),
+            note=address.sanitize(" ".join(filter(None, (described.note, renamed, recounted, made.note))), _LONGEST_ERROR),
         )
 
 

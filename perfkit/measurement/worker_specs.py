@@ -168,8 +168,8 @@ def calibrated_transport_ns(one: ProbedWorkload, calibration: Calibration | None
 
 
 def _is_calibrated(scenario: Scenario) -> bool:
-    """Whether the calibration covers such requests: plain ones of the wire engine."""
-    return scenario.target.engine == "wire" and scenario.stream is None
+    """Whether the calibration covers such requests: plain ones of v2 and the wire engine."""
+    return scenario.target.engine == "wire" and scenario.target.api == "v2" and scenario.stream is None
 
 
 def _tensor_bytes(probed: ProbeResult) -> int:

@@ -24,6 +24,8 @@ class WorkloadRequests:
     """Of a replay: the index of the request for each arrival; None for requests that are used in turn."""
     stream_lengths: tuple[int, ...] = ()
     """Of `workload.data`: the steps of each stream, in the order of the requests; they apply to sequences."""
+    note: str = ""
+    """How they were made, in a sentence, where that is not as the scenario says; otherwise empty."""
 
 
 def make_workload_requests(
@@ -45,13 +47,21 @@ def make_workload_requests(
         return WorkloadRequests(traced.requests, expectation, traced.mean_batch_size(max_batch_size), indices=traced.indices)
     if scenario.target.api == "openai":
         from perfkit.scenario.prompts import Prompts
-        from perfkit.workload.prompts import make_prompt_requests
+        from perfkit.workload.prompts import OF_LENGTHS, make_prompt_requests, make_requests_of_lengths
 
-        requests = make_prompt_requests(
-            workload.prompts or Prompts(), metadata.name, folder,
-            seed=workload.seed, takes_messages=scenario.target.spoken_api == "chat", budget=budget, checkpoint=checkpoint,
-        )  # fmt: skip
-        return WorkloadRequests(requests, Expectation.of(requests, metadata, scenario.check, None, folder, budget), 1.0)
+        prompts, indices, note = workload.prompts or Prompts(), None, ""
+        if trace is not None and trace.has_contents:
+            raise ScenarioError("load.replay.trace: it holds requests of v2, and target.api is openai")
+        if trace is not None and trace.has_lengths:
+            requests = make_requests_of_lengths(trace, prompts, metadata.name, seed=workload.seed, budget=budget, checkpoint=checkpoint)
+            indices, note = trace.content_indices, OF_LENGTHS
+        else:
+            requests = make_prompt_requests(
+                prompts, metadata.name, folder,
+                seed=workload.seed, takes_messages=scenario.target.spoken_api == "chat", budget=budget, checkpoint=checkpoint,
+            )  # fmt: skip
+        expectation = Expectation.of(requests, metadata, scenario.check, None, folder, budget)
+        return WorkloadRequests(requests, expectation, 1.0, indices=indices, note=note)
     if workload.data is not None:
         from perfkit.workload.data_requests import make_data_requests
 

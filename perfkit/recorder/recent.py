@@ -26,14 +26,17 @@ class LiveFigures:
     """Start delays of the same requests; empty in a closed loop."""
     responses: int | None = None
     """Responses to streamed requests since the load point's first request; None in other loads."""
+    output_tokens: int | None = None
+    """The tokens that ok answers have reported since then; None for an API without tokens, and without any."""
 
     @classmethod
     def added(cls, parts: "Sequence[LiveFigures]", in_flight: int) -> "LiveFigures":
         """The figures of a worker from those of the workloads of a mix."""
         times_ns, delays_ns = (np.concatenate([getattr(part, name) for part in parts]) for name in ("times_ns", "delays_ns"))
         replies, failed = sum(part.replies for part in parts), sum(part.failed for part in parts)
-        known = [part.responses for part in parts if part.responses is not None]
-        return cls(parts[0].worker, parts[0].at_ns, replies, failed, in_flight, times_ns, delays_ns, sum(known) if known else None)
+        counts = ([count for part in parts if (count := getattr(part, name)) is not None] for name in ("responses", "output_tokens"))
+        totals = (sum(known) if known else None for known in counts)
+        return cls(parts[0].worker, parts[0].at_ns, replies, failed, in_flight, times_ns, delays_ns, *totals)
 
 
 class RecentReplies:

@@ -78,7 +78,7 @@ class Recorder:
         labels: Labels | None = None,
     ) -> None:
         self.failed = 0
-        self._responses = 0
+        self._responses = self._output_tokens = 0
         self._is_streamed = is_streamed
         self._further: dict[str, list[tuple[int, int]]] = {}
         self._events: dict[str, list[int]] = {}
@@ -119,7 +119,7 @@ class Recorder:
         assert self._recent is not None
         times_ns, delays_ns = self._recent.take(self._batch, self._recorded)
         responses = self._responses + sum(len(reply.responses_ns) for reply in self._batch) if self._is_streamed else None
-        return LiveFigures(worker, at_ns, self.replies, self.failed, in_flight, times_ns, delays_ns, responses)
+        return LiveFigures(worker, at_ns, self.replies, self.failed, in_flight, times_ns, delays_ns, responses, self._output_tokens or None)
 
     def add(self, reply: Reply) -> None:
         """Takes one reply."""
@@ -131,6 +131,7 @@ class Recorder:
         if reply.outcome is _OK:
             if self._count_tokens is not None:
                 reply.tokens = self._count_tokens(reply)
+                self._output_tokens += 0 if reply.tokens is None else reply.tokens.output
             reply.payload = None
         else:
             self.failed += 1

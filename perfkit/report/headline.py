@@ -10,7 +10,7 @@ from perfkit.report.warning_texts import warning_texts
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.load import ClosedLoad
 from perfkit.result.model import Point, Result
-from perfkit.result.search import Search
+from perfkit.result.search import Search, limit_in_words
 from perfkit.stats.percentiles import minimum_samples
 from perfkit.units import format_duration_ns, format_rate_per_s
 
@@ -88,7 +88,7 @@ def _of_search(search: Search) -> Headline | None:
 
 def slo_in_words(slo: Mapping[str, str]) -> str:
     """The limits of an SLO: `p99 < 50 ms and errors < 1 %`."""
-    names = {name: "errors" if name == "error_rate" else name.replace("_", ".") for name in slo}
+    names = {name: "errors" if name == "error_rate" else limit_in_words(name) for name in slo}
     limits = {name: _LIMIT.sub(r"\1 \2", limit) for name, limit in slo.items()}
     return " and ".join(f"{names[name]} < {limits[name]}" for name in slo)
 

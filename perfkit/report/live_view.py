@@ -23,6 +23,8 @@ from perfkit.units import NS_PER_S, format_bytes, format_duration_ns, format_rat
 _BARS = "▁▂▃▄▅▆▇█"
 _DRAW_EVERY_NS = 9 * NS_PER_S // 10
 _MOST_SECONDS, _MOST_GPUS = 120, 4
+_COUNTED = {"responses": "responses", "tokens": "output_tokens"}
+"""What some loads count besides requests: its label, and the total in `LiveFigures`."""
 _LABEL_WIDTH, _VALUE_WIDTH, _LONGEST_BAR = 12, 12, 24
 _FEWEST_FOR_P99 = 100
 _MISSING = "–"
@@ -115,9 +117,10 @@ class LiveView:
         before = self._workers.get(figures.worker)
         elapsed_ns = NS_PER_S if before is None else max(figures.at_ns - before.at_ns, 1)
         replies, failed = (0, 0) if before is None else (before.replies, before.failed)
-        responses = 0 if before is None or before.responses is None else before.responses
-        if figures.responses is not None:
-            self._response_rates[figures.worker] = (figures.responses - responses) * NS_PER_S / elapsed_ns
+        for name, rates in self._counted_rates.items():
+            key = _COUNTED[name]
+            if (total := getattr(figures, key)) is not None:
+                rates[figures.worker] = (total - (getattr(before, key, None) or 0)) * NS_PER_S / elapsed_ns
         answered = figures.replies - figures.failed - (replies - failed)
         self._workers[figures.worker] = figures
         self._rates[figures.worker] = answered * NS_PER_S / elapsed_ns
@@ -162,18 +165,18 @@ class LiveView:
         """Clears the figures of the previous load point."""
         self._workers: dict[int, LiveFigures] = {}
         self._rates: dict[int, float] = {}
-        self._response_rates: dict[int, float] = {}
+        self._counted_rates: dict[str, dict[int, float]] = {name: {} for name in _COUNTED}
         self._failed = 0
         self._times: list[Instants] = []
         self._delays: list[Instants] = []
-        names = ("throughput", "responses", "p50", "p99", "errors", "in flight", "start delay p99")
+        names = ("throughput", *self._counted_rates, "p50", "p99", "errors", "in flight", "start delay p99")
         self._series = {name: collections.deque[float | None](maxlen=_MOST_SECONDS) for name in names}
 
     def _end_second(self) -> None:
         times, delays = np.concatenate(self._times), np.concatenate(self._delays)
         figures: dict[str, float | None] = {
             "throughput": sum(self._rates.values()),
-            "responses": sum(self._response_rates.values()) if self._response_rates else None,
+            **{name: sum(rates.values()) if rates else None for name, rates in self._counted_rates.items()},
             "p50": _percentile(times, 50, 1),
             "p99": _percentile(times, 99, _FEWEST_FOR_P99),
             "errors": self._failed,
@@ -194,8 +197,8 @@ class LiveView:
         failed = sum(worker.failed for worker in self._workers.values())
         is_open = point.times_name == "response time"
         yield self._figure("throughput", format_rate_per_s, width)
-        if self._response_rates:
-            yield self._figure("responses", format_rate_per_s, width)
+        for name in (name for name, rates in self._counted_rates.items() if rates):
+            yield self._figure(name, format_rate_per_s, width)
         yield self._figure("p50", format_duration_ns, width)
         yield self._figure("p99", format_duration_ns, width)
         yield self._figure("errors", lambda _: f"{failed:,}", width, "red" if failed else "")

@@ -34,6 +34,6 @@ def run_next_steps(result: Result, warnings: Sequence[GroupedWarning]) -> tuple[
 def _after_search(search: Search) -> Iterator[tuple[str, str]]:
     if search.can_continue:
         yield "Next: give the search more time.", f"perfkit run SCENARIO --out RESULT --resume --budget={write_minutes(search.more_s)}"
-    elif search.stopped_because in ("precision", "cliff", "never_missed"):
+    elif search.stopped_because in ("precision", "cliff", "never_missed") and not any("." in name for name in search.slo):
         slo = ",".join(f"{name}<{limit}" for name, limit in search.slo.items())
         yield "Next: plan how many replicas a demand needs.", f"perfkit plan RESULT --slo '{slo}' --demand RATE"

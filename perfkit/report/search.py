@@ -6,7 +6,8 @@ from perfkit.report.chart import BLUE, GREEN, MUTED, VERMILLION, Axis, Chart, Ch
 from perfkit.report.headline import slo_in_words
 from perfkit.report.table import Cell, Column, Kind, Table
 from perfkit.result.model import Point, Result
-from perfkit.result.search import FittedCurve, Search, SearchProbe
+from perfkit.result.search import FittedCurve, Search, SearchProbe, limit_in_words
+from perfkit.scenario.load import FURTHER_TIMES
 from perfkit.units import format_confidence, format_rate_per_s
 
 _CONFIRMING: dict[str, Style] = {"not valid": "large hollow"}
@@ -28,7 +29,7 @@ def probes_table(result: Result) -> Table:
         Column("stage", "stage"),
         Column("rate_per_s", "rate", "rate_per_s"),
         Column("throughput_per_s", "throughput", "rate_per_s"),
-        *(Column(name, name.replace("_", " " if name == "error_rate" else "."), kind) for name, kind in limited),
+        *(Column(name, "error rate" if name == "error_rate" else limit_in_words(name), kind) for name, kind in limited),
         Column("samples", "samples", "count"),
         Column("outcome", "SLO"),
     )
@@ -47,7 +48,9 @@ def probes_table(result: Result) -> Table:
 def _limited(column: Column, probe: SearchProbe, point: Point) -> Cell:
     if column.key == "error_rate":
         return Cell(point.error_rate)
-    value_ns = getattr(point.times, column.key) if point.times.count else None
+    key, dot, percentile = column.key.rpartition(".")
+    times = getattr(point, f"{FURTHER_TIMES[key]}_ns") if dot else point.times
+    value_ns = getattr(times, percentile) if times is not None and times.count else None
     counted = probe.limits.get(column.key)
     if value_ns is None or counted is None or not counted.count:
         return Cell(value_ns)

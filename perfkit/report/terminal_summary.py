@@ -77,7 +77,11 @@ def _tables(result: Result) -> Iterator[tuple[Table, Sequence[str], str]]:
     note = "times to the first response, gaps, and times to the last; responses: those of the window per second"
     yield streams_table(points), streamed, note
     note = "as the server reports them; first token and gaps: events with content or reasoning; per token: after those of the first event"
-    yield tokens_table(points), ("event_gap_p90_ns", "per_token_p90_ns", "first_token_p90_ns", "reported", "event_gap_p50_ns"), note
+    of_tokens = (
+        "event_gap_p90_ns", "per_token_p90_ns", "first_token_p90_ns", "reported", "event_gap_p50_ns", "input_tokens", "output_tokens",
+        "input_tokens_per_s",
+    )  # fmt: skip
+    yield tokens_table(points), of_tokens, note
 
 
 def breakdown_lines(points: Sequence[Point], width: int, gives_way: Sequence[str] = ()) -> list[str]:

@@ -34,6 +34,12 @@ class FittedCurve(Part):
     """The variance of a probe's count beyond the limit, divided by its mean, at the capacity."""
 
 
+def limit_in_words(name: str) -> str:
+    """The name of a limit on a percentile: `p99.9` for `p99_9`, `first token p99` for `first_token.p99`."""
+    of_what, dot, percentile = name.rpartition(".")
+    return f"{of_what.replace('_', ' ')} {percentile.replace('_', '.')}" if dot else percentile.replace("_", ".")
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class LimitCount:
     """The requests of one probe that were beyond one limit of the SLO: slower than a percentile's limit, or failed."""

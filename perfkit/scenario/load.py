@@ -17,6 +17,8 @@ _MAX_CONCURRENCY, _MAX_IN_FLIGHT = 65_536, 1_048_576
 _MAX_FOLLOWING = 100_000
 SINE_PIECES = 256
 """The number of linear pieces that a period of a sine is made of."""
+FURTHER_TIMES = {"first_response": "first_response_time", "first_token": "first_token_time", "per_token": "time_per_output_token"}
+"""The keys of an SLO with limits on other times than that of the whole answer, and the names under which these are recorded."""
 _Limit = Annotated[Duration, Field(gt=0)]
 
 
@@ -67,8 +69,18 @@ class Slo(PercentileLimits):
     @property
     def further(self) -> dict[str, PercentileLimits]:
         """The limits on other times than that of the whole answer, by the names under which these are recorded."""
-        given = {"first_response_time": self.first_response, "first_token_time": self.first_token, "time_per_output_token": self.per_token}
-        return {name: limits for name, limits in given.items() if limits is not None}
+        return {name: limits for key, name in FURTHER_TIMES.items() if (limits := getattr(self, key)) is not None}
+
+    @property
+    def limits_ns(self) -> dict[str, tuple[str, str, int]]:
+        """All limits on times by name, `p99` or `first_token.p99`: the name under which the time is recorded, the percentile, and the limit."""
+        own = {name: ("response_time", name, limit_ns) for name, limit_ns in self.percentiles_ns.items()}
+        keys = {recorded: key for key, recorded in FURTHER_TIMES.items()}
+        return own | {
+            f"{keys[recorded]}.{name}": (recorded, name, limit_ns)
+            for recorded, limits in self.further.items()
+            for name, limit_ns in limits.percentiles_ns.items()
+        }
 
     @property
     def good_within_ns(self) -> dict[str, int]:

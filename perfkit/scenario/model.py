@@ -201,8 +201,6 @@ class Scenario(Section):
         for key in ("first_response", "first_token", "per_token"):
             if getattr(self.objective, key) is None:
                 continue
-            if isinstance(self.load, SearchLoadSpec):
-                raise ValueError(f"slo.{key}: a search judges whole answers: give load.open with several rates, or remove {key}")
             if self.workloads is not None:
                 raise ValueError(f"slo.{key}: not all workloads need be streams: give {key} in the slo of each that is one")
             if self.stream is None:
@@ -338,6 +336,7 @@ class Scenario(Section):
             others = {
                 "sequences": self.sequences is not None,
                 "shared_memory": self.shared_memory is not None,
+                "stream.body": self.stream is not None and self.stream.body != "generate",
                 "check.outputs": bool(self.check.outputs),
                 "slo.wrong_answers": self.objective is not None and self.objective.wrong_answers is not None,
                 "tune": self.tune is not None,

@@ -10,6 +10,7 @@ from perfkit.errors import ScenarioError
 from perfkit.scenario.load import ClosedLoadSpec, OpenLoadSpec
 from perfkit.scenario.model import Scenario
 from perfkit.scenario.origins import Origins, origin_of
+from perfkit.target.address import Address
 
 CHOICES = "choices"
 """The key of `sweep` whose values are named sets of keys, in place of values of one key."""
@@ -17,6 +18,7 @@ _NOT_SWEPT = ("sweep", "schema", "rank")
 _MAX_CASES, _MAX_SWEPT_VALUES = 10_000, 2_000_000
 # keys of `target` that are of the client alone
 _OF_CLIENT = {"engine", "timeout_ns", "max_connections", "streams_per_connection", "max_answer_bytes", "compression"}
+_DOORS = {"url", "urls", "protocols", "api", "endpoint"}
 _OF_SERVER = {"target", "server", "measure", "fleet", "telemetry", "metrics", "gpu"}
 _MOST_INTERLEAVED = 32
 """Their requests are all in memory."""
@@ -77,16 +79,31 @@ def interleaved_groups(cases: Sequence[tuple[int, Scenario]]) -> list[list[int]]
     """The cases, given with their numbers, in groups that are measured interleaved, in the order of their first cases.
 
     The cases of a group have the same server, the same telemetry, `measure` and `fleet`, and fixed loads: a search chooses its rates by
-    itself, and is measured alone, and so is a mix.
+    itself, and is measured alone, and so is a mix. A server may be asked over several protocols and APIs: at one URL each, on one host.
     """
+    doors: dict[tuple[str, str], set[str]] = {}
+    for number, scenario in cases:
+        doors.setdefault((_key(number, scenario, of_host=True), _protocol(scenario)), set()).add(_key(number, scenario))
     groups: dict[str, list[int]] = {}
     for number, scenario in cases:
-        groups.setdefault(_key(number, scenario), []).append(number)
+        of_host = _key(number, scenario, of_host=True)
+        is_one_server = all(len(urls) == 1 for (host, _), urls in doors.items() if host == of_host)
+        groups.setdefault(of_host if is_one_server else _key(number, scenario), []).append(number)
     return [group[at : at + _MOST_INTERLEAVED] for group in groups.values() for at in range(0, len(group), _MOST_INTERLEAVED)]
 
 
-def _key(number: int, scenario: Scenario) -> str:
+def _key(number: int, scenario: Scenario, *, of_host: bool = False) -> str:
+    """A text that is the same for cases with the same server; with `of_host` its URLs, protocols and API may differ."""
     if scenario.workloads is not None or not isinstance(scenario.load, ClosedLoadSpec | OpenLoadSpec):
         return str(number)
-    exclude = {"target": _OF_CLIENT}
-    return json.dumps(scenario.model_dump(mode="json", include=_OF_SERVER, exclude=exclude), sort_keys=True)
+    target = scenario.target
+    has_doors = of_host and target.command is None and not target.secrets
+    exclude = {"target": _OF_CLIENT | (_DOORS if has_doors else set())}
+    document = scenario.model_dump(mode="json", include=_OF_SERVER, exclude=exclude)
+    if has_doors:
+        document["hosts"] = sorted({Address.parse(url).host for urls in target.urls_by_protocol.values() for url in urls})
+    return json.dumps(document, sort_keys=True)
+
+
+def _protocol(scenario: Scenario) -> str:
+    return f"{scenario.target.spoken_api} {sorted(scenario.target.load_protocols)}"

@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from perfkit.load.planned_loads import plan_probe, plan_sequences
 from perfkit.load.point import LoadPoint, PointPart
@@ -10,12 +11,13 @@ from perfkit.recorder.window import Window
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.load import OpenLoad
 from perfkit.result.model import Point
-from perfkit.result.search import AddedTime, FittedCurve, LimitCount, Search, SearchDrift, SearchProbe
+from perfkit.result.search import AddedTime, FittedCurve, LimitCount, Search, SearchDrift, SearchProbe, limit_in_words
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import SearchLoadSpec
 from perfkit.search.decision import decide, estimate
 from perfkit.search.drift import median_of
 from perfkit.search.probes import NextProbe, Probe, SearchEnd, SearchSettings
+from perfkit.stats.buckets import EMPTY
 from perfkit.stats.overload import judge_overload
 from perfkit.stats.percentiles import SHOWN_ERROR, dispersion_above, is_limit_shown_met, precision_above
 from perfkit.stats.slo import time_of_one
@@ -75,13 +77,14 @@ class CapacitySearch:
         codes = {warning.code for warning in point.warnings}
         is_overloaded = bool(_OVERLOAD_CODES & codes)
         limits, has_enough_samples = dict[str, LimitCount](), True
-        times, scheduled = window.times["response_time"], point.requests.scheduled
-        for name, limit_ns in self._slo.percentiles_ns.items():
+        scheduled, all_limits_ns = point.requests.scheduled, self._slo.limits_ns
+        for name, (recorded, percentile, limit_ns) in all_limits_ns.items():
+            times, quantile = window.times.get(recorded, EMPTY), QUANTILES[percentile]
+            batches = window.batches if recorded == "response_time" else window.further_batches.get(recorded, ())
             if times.count:
-                quantile = QUANTILES[name]
-                above, dispersion = times.count_above(limit_ns), dispersion_above(window.batches, limit_ns)
+                above, dispersion = times.count_above(limit_ns), dispersion_above(batches, limit_ns)
                 limits[name] = LimitCount(above, times.count, 1 - quantile, dispersion)
-                time = time_of_one(quantile, limit_ns, times, precision_above(window.batches, limit_ns, quantile), SHOWN_ERROR)
+                time = time_of_one(quantile, limit_ns, times, precision_above(batches, limit_ns, quantile), SHOWN_ERROR)
                 has_enough_samples &= is_limit_shown_met(quantile, times.count, above, time)
         if (allowed := self._slo.error_rate) is not None and scheduled:
             share = point.failed_share
@@ -94,7 +97,7 @@ class CapacitySearch:
             Probe(
                 rate_per_s=self._step.rate_per_s,
                 stage=self._step.stage,
-                limits={} if len(limits) < len(self._slo.model_fields_set) or has_failed else limits,
+                limits={} if len(limits) < len(all_limits_ns) + (self._slo.error_rate is not None) or has_failed else limits,
                 is_overloaded=is_overloaded,
                 ceiling_per_s=self._ceiling_per_s(window, point) if is_overloaded else math.inf,
                 is_valid=point.valid,
@@ -119,7 +122,7 @@ class CapacitySearch:
         stop = self._step if isinstance(self._step, SearchEnd) else SearchEnd("interrupted", estimate(self._probes, self._settings))
         current, fit = stop.estimate, stop.estimate.fit
         search = Search(
-            slo={name: str(limit) for name, limit in self._slo.model_dump(mode="json", by_alias=True, exclude_none=True).items()},
+            slo=dict(_limits(self._slo.model_dump(mode="json", by_alias=True, exclude_none=True))),
             capacity_per_s=current.capacity_per_s, low_per_s=current.low_per_s, high_per_s=current.high_per_s,
             confidence=self._settings.confidence, precision=self._settings.precision, budget_s=self._settings.budget_s,
             stopped_because=stop.reason, reason="", confirmation=stop.confirmation, missed_below_per_s=stop.missed_below_per_s,
@@ -143,7 +146,7 @@ class CapacitySearch:
 
     @property
     def _quantiles(self) -> list[float]:
-        return [QUANTILES[name] for name in self._slo.percentiles_ns]
+        return [QUANTILES[percentile] for _, percentile, _ in self._slo.limits_ns.values()]
 
     def _probe_length_s(self, step: NextProbe) -> float:
         return (self._scenario.warmup_ns + self._window_ns(step)) / NS_PER_S
@@ -174,11 +177,16 @@ class CapacitySearch:
         )
 
 
+def _limits(slo: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The limits of an SLO as its scenario writes them, by their names in a search."""
+    for name, limit in slo.items():
+        yield from ((f"{name}.{inner}", str(one)) for inner, one in limit.items()) if isinstance(limit, Mapping) else ((name, str(limit)),)
+
+
 def explain_search(search: Search) -> str:
     """The outcome of a search in a few sentences."""
     slo = " and ".join(
-        f"an error rate of {limit}" if name == "error_rate" else f"{name.replace('_', '.')} of {limit}"
-        for name, limit in search.slo.items()
+        f"an error rate of {limit}" if name == "error_rate" else f"{limit_in_words(name)} of {limit}" for name, limit in search.slo.items()
     )
     rates = (search.capacity_per_s, search.low_per_s, search.high_per_s)
     capacity, low, high = (None if rate is None else format_rate_per_s(rate) for rate in rates)

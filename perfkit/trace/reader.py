@@ -55,8 +55,12 @@ class _Instant:
 
 
 _KNOWN_COLUMNS: dict[str, Unit] = {
-    "timestamp_ns": "ns", "timestamp_us": "us", "timestamp_ms": "ms", "timestamp_s": "s", "timestamp": "iso",
+    "timestamp_ns": "ns", "timestamp_us": "us", "timestamp_ms": "ms", "timestamp_s": "s", "timestamp": "iso", "TIMESTAMP": "iso", "Timestamp": "s",
 }  # fmt: skip
+_MOONCAKE = ("input_length", "output_length")  # beside times in milliseconds
+_LENGTHS = (("ContextTokens", "GeneratedTokens"), ("Request tokens", "Response tokens"), _MOONCAKE)
+"""The columns with the tokens of prompts and answers, as the public traces of Azure, BurstGPT and Mooncake name them."""
+_MOST_TOKENS = 10_000_000
 
 
 def read_trace(
@@ -168,7 +172,9 @@ def _read_parquet(file: pathlib.Path, budget: MemoryBudget, column: TimeColumn |
     with _open(file, budget) as opened:
         try:
             own = () if column is None else (column.name,)
-            names, batches = open_parquet(opened, (*COLUMNS, *_KNOWN_COLUMNS, "request", *own))
+            names, batches = open_parquet(
+                opened, (*COLUMNS, *_KNOWN_COLUMNS, *(name for names in _LENGTHS for name in names), "request", *own)
+            )
             return _build(file, _parquet_rows(batches, budget), column, names)
         except (pa.ArrowException, OSError, MemoryError) as error:
             raise ScenarioError(f"load.replay.trace: {file} cannot be read as Parquet: {(str(error).splitlines() or [''])[0]}") from None
@@ -231,6 +237,8 @@ def _time_column(file: pathlib.Path, names: Iterable[str], given: TimeColumn | N
         if given.name not in names:
             raise ScenarioError(f"load.replay.columns.time: {file} has no column {given.name!r}; it has {shown or 'none'}")
         return given
+    if {"timestamp", *_MOONCAKE} <= {*names}:
+        return TimeColumn("timestamp", "ms")
     found = [name for name in names if name in _KNOWN_COLUMNS]
     if len(found) != 1:
         raise ScenarioError(
@@ -290,7 +298,18 @@ def _parse_iso(file: pathlib.Path, texts: Sequence[tuple[int, str, str, Content]
 
 
 def _content(row: Row) -> Content:
-    return Content(_optional_text(row, "payload"), _json_text(row, "shapes"), _json_text(row, "request"))
+    return Content(_optional_text(row, "payload"), _json_text(row, "shapes"), _json_text(row, "request"), lengths=_lengths(row))
+
+
+def _lengths(row: Row) -> str:
+    """The tokens of the prompt and of the answer; empty without them."""
+    for names in _LENGTHS:
+        if all(row.get(name) is not None for name in names):
+            found = [int(_time_ns(row[name], 1)) for name in names]
+            if not all(0 <= number <= _MOST_TOKENS for number in found):
+                raise ValueError(f"{' and '.join(names)}: expected numbers of tokens up to {_MOST_TOKENS:,}, found {found}")
+            return ",".join(map(str, found))
+    return ""
 
 
 def _optional_text(row: Row, name: str) -> str:

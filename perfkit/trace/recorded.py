@@ -27,6 +27,8 @@ class Content(NamedTuple):
     """The request itself, as the JSON document of a v2 infer request."""
     tensors: str = ""
     """A JSON object with the tensors in the form of perf_analyzer's input data."""
+    lengths: str = ""
+    """Of a language model, the tokens of the prompt and of the answer: `374,44`."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -52,7 +54,12 @@ class RecordedTrace:
     @property
     def has_contents(self) -> bool:
         """Whether it says what any request carried."""
-        return any(any(content) for content in self.contents)
+        return any(any(content._replace(lengths="")) for content in self.contents)
+
+    @property
+    def has_lengths(self) -> bool:
+        """Whether it says how long the prompts and the answers were."""
+        return all(content.lengths for content in self.contents)
 
 
 class TraceBuilder:

@@ -1,5 +1,6 @@
 """Requests of `workload.prompts`: one for each prompt, or several where the number of tokens follows a law."""
 
+import itertools
 import json
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from perfkit.protocol.message import InferRequest
 from perfkit.protocol.prompt import Prompt, prompt_tensor
 from perfkit.scenario.prompts import Prompts
 from perfkit.scenario.sequences import GeometricLength, UniformLength
+from perfkit.trace.recorded import RecordedTrace
 from perfkit.workload.generated import Checkpoint
 from perfkit.workload.requests import REQUEST_BYTES
 
@@ -22,6 +24,10 @@ _KEY = "workload.prompts.file"
 _MEMBERS = ("role", "content")
 _LAW_REQUESTS = 1000
 """At least so many numbers of tokens are drawn from a law: its 99th percentile then comes up."""
+OF_LENGTHS = (
+    "The trace says how many tokens prompts and answers had, and not what they said: the prompts have about as many words, of the scenario's own "
+    "prompts, and max_tokens is the answer's number, which a server may not reach unless workload.prompts.extra has ignore_eos: true."
+)
 _JSON_FACTOR = 6  # of the memory that parsed JSON takes to its bytes
 _PROMPTS, _TOKENS = range(2)  # what a seed is for
 
@@ -57,6 +63,27 @@ def make_prompt_requests(
         prompt = found[place]
         made = Prompt(prompt.text, prompt.messages, prompt.max_tokens or tokens, prompts.extra)
         requests.append(InferRequest(model, (prompt_tensor(made),)))
+    return tuple(requests)
+
+
+def make_requests_of_lengths(
+    trace: RecordedTrace, prompts: Prompts, model: str, *, seed: int, budget: MemoryBudget, checkpoint: Checkpoint = lambda: None
+) -> tuple[InferRequest, ...]:
+    """A request for each of the trace's contents: a prompt of as many words as it has tokens, and as many tokens of the answer at most.
+
+    The words are those of the scenario's own prompts; each prompt begins with another number, so that no cache of prefixes answers. Raises
+    ScenarioError if they exceed the budget.
+    """
+    lengths = [tuple(map(int, content.lengths.split(","))) for content in trace.contents]
+    words = " ".join(prompts.texts).split()
+    needed_bytes = sum(given for given, _ in lengths) * (max(map(len, words)) + 1) + len(lengths) * REQUEST_BYTES
+    budget.reserve("load.replay.trace", needed_bytes, f"prompts of {sum(given for given, _ in lengths):,} words", "the trace")
+    numbers = np.random.default_rng([seed, _PROMPTS]).permutation(len(lengths)).tolist()
+    requests = []
+    for number, (given, made) in zip(numbers, lengths, strict=True):
+        checkpoint()
+        text = " ".join((str(number), *itertools.islice(itertools.cycle(words), max(given - 1, 0))))
+        requests.append(InferRequest(model, (prompt_tensor(Prompt(text, max_tokens=max(made, 1), extra=prompts.extra)),)))
     return tuple(requests)
 
 

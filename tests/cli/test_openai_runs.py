@@ -149,3 +149,14 @@ def test_a_url_and_a_model_are_enough(perfkit, tmp_path):
     assert (document["target"]["api"], document["stream"], "values" in document["workload"]["prompts"]) == ("openai", {}, True)
     assert missing.code == 6
     assert f"it offers {MODEL}" in missing.stderr
+
+
+def test_a_public_trace_is_replayed_with_its_lengths(measured, tmp_path):
+    rows = "".join(f"2023-11-16 18:15:46.{number:03},{number % 3 + 2},{number % 2 + 1}\n" for number in range(0, 300, 10))
+    (tmp_path / "azure.csv").write_text(f"TIMESTAMP,ContextTokens,GeneratedTokens\n{rows}")
+    answers = Answers()
+    replay = {"replay": {"trace": str(tmp_path / "azure.csv")}}
+    point = measured(answers, stream={}, load=replay, measure={"repetitions": 1})
+    assert (point["requests"]["ok"], point["first_token_time_ns"]["count"]) == (30, 30)
+    sent = [(len(one["messages"][0]["content"].split()), one["max_tokens"]) for one in answers.documents[-30:]]
+    assert sorted(sent) == sorted((number % 3 + 2, number % 2 + 1) for number in range(0, 300, 10))

@@ -261,10 +261,14 @@ def test_a_terminal_that_is_gone_ends_the_drawing_and_nothing_else(clock):
     assert Screen.open("/dev/pts/no-such-terminal") is None
 
 
-def test_of_streams_the_responses_of_all_workers_are_shown(view, terminal, clock):
+@pytest.mark.parametrize("counted", ["responses", "output_tokens"])
+def test_of_streams_the_responses_or_tokens_of_all_workers_are_shown(view, terminal, clock, counted):
     view.begin(PointBegins(1, 1, "grpc, concurrency 8", "service time", None, None))
     for second in (1, 2):
-        view.add(dataclasses.replace(figures(second, 100 * second, worker=1), responses=800 * second))
+        view.add(dataclasses.replace(figures(second, 100 * second, worker=1), **{counted: 800 * second}))
         clock.ns = second * S
-        view.add(dataclasses.replace(figures(second, 100 * second, worker=0), responses=700 * second))
-    assert [re.split(r" {2,}", line)[:2] for line in lines(terminal.text())[2:4]] == [["throughput", "200/s"], ["responses", "1,500/s"]]
+        view.add(dataclasses.replace(figures(second, 100 * second, worker=0), **{counted: 700 * second}))
+    assert [re.split(r" {2,}", line)[:2] for line in lines(terminal.text())[2:4]] == [
+        ["throughput", "200/s"],
+        [counted.removeprefix("output_"), "1,500/s"],
+    ]

@@ -161,7 +161,6 @@ MESSAGES = [
     (HEAD + "slo: {first_response: {p99: 1ms}}\n", "s.yaml:1: the scenario: slo.first_response: only streams have first responses: add stream: {}, or remove first_response"),
     (HEAD + "stream: {}\nslo: {first_response: {}}\n", "s.yaml:4: slo.first_response: give at least one limit, such as p99: 50ms or error_rate: 0.1%"),
     (HEAD + "stream: {}\nslo: {first_response: {error_rate: 1%}}\n", "s.yaml:4: slo.first_response.error_rate: unknown key; Known keys: p50, p90, p95, p99, p99_9, p99_99"),
-    (SEARCH + "{slo: {first_response: {p99: 1ms}}}\nstream: {}\n", "s.yaml:1: the scenario: slo.first_response: a search judges whole answers: give load.open with several rates, or remove first_response"),
     (HEAD + "measure: {until_decided: true}\n", "s.yaml:1: the scenario: measure.until_decided measures until the SLO's verdict is clear: give slo, such as {p99: 50ms}, or remove it"),
     (SEARCH + "{slo: {p99: 1ms}}\nmeasure: {until_decided: true}\n", "s.yaml:1: the scenario: measure.until_decided: load.search decides itself how long it measures: remove it"),
     (HEAD + "slo: {}\n", "s.yaml:3: slo: give at least one limit, such as p99: 50ms or error_rate: 0.1%"),

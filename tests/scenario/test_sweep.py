@@ -191,6 +191,10 @@ def groups(tmp_path):
         "load.closed.concurrency: [[1, 2], 4]",
         "slo: [{p99: 5ms}, {p99: 9ms}]",
         "check.share: [0%, 1%]",
+        "target.protocols: [[http], [grpc]]",
+        "target.api: [v2, openai]",
+        "target.url: [http://a, grpc://a]",
+        "choices: {a: {target.url: 'http://a:1', target.api: openai}, b: {target.url: 'http://a:2'}}",
     ],
 )
 def test_what_is_of_the_requests_alone_is_measured_interleaved(groups, key):
@@ -202,7 +206,10 @@ def test_what_is_of_the_requests_alone_is_measured_interleaved(groups, key):
     [
         "target.model: [m, n]",
         "target.url: [http://a, http://b]",
-        "target.protocols: [[http], [grpc]]",
+        "target.url: [http://a, grpc://b]",
+        "target.url: [http://a:1, http://a:2]",
+        "choices: {a: {target.url: 'http://a:1', target.api: openai}, b: {target.url: 'http://a:2', target.api: openai}}",
+        "choices: {a: {target.command: 's {port}', target.protocols: [http]}, b: {target.command: 's {port}', target.protocols: [grpc]}}",
         "target.headers: [{a: b}, {a: c}]",
         "server.threads: [1, 2]",
         "measure.workers: [1, 2]",

@@ -155,6 +155,27 @@ def test_the_error_rate_can_be_the_limit_that_decides(searched):
     assert 195 < found.high_per_s < 260
 
 
+@pytest.mark.parametrize("whole", [{}, {"p95": "10s"}])
+def test_a_limit_on_the_first_response_can_be_the_one_that_decides(searched, whole):
+    def respond(reply):
+        reply.responses_ns = (reply.finished_ns - MS, reply.finished_ns)
+        return False
+
+    # as for whole answers above, whose last part takes another millisecond here
+    found, _ = searched(
+        lambda clock: Queue(clock, 5 * MS),
+        slo={**whole, "first_response": {"p95": "37100us"}},
+        start_rate=100,
+        precision="20%",
+        max_probes=8,
+        check=respond,
+        is_streamed=True,
+    )
+    assert found.capacity_per_s == pytest.approx(160, rel=0.15)
+    assert found.curve.limit == "first_response.p95"
+    assert "first response p95 of 37100us" in found.reason
+
+
 def test_low_rates_get_windows_long_enough_for_the_percentile(searched):
     found, recorded = searched(lambda clock: Queue(clock, 5 * MS), slo={"p99": "50ms"}, start_rate=40, max_rate=41, seconds=1, max_probes=3)
     assert found.stopped_because == "never_missed"

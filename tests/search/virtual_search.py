@@ -50,10 +50,13 @@ class Queue:
 def search_in_virtual_time(
     path: pathlib.Path, make_script: Callable[[ManualClock], Script], *, probe_time_ns: int = 5 * MS, seconds: int = 4,
     warned_of: Sequence[str] = (), invalid_by: Sequence[str] = (), check: Callable[[Reply], bool] | None = None,
-    taken: list[tuple[Window, Point]] | None = None, before: Sequence[tuple[Window, Point]] = (), added: Sequence[AddedTime] = (), **given: Any,
+    taken: list[tuple[Window, Point]] | None = None, before: Sequence[tuple[Window, Point]] = (), added: Sequence[AddedTime] = (),
+    is_streamed: bool = False, **given: Any,
 ) -> tuple[Search, list[PointRecording]]:  # fmt: skip
     """Searches the capacity of a scripted target; returns the outcome and the recording of each probe. `path` receives the scenario."""
     document = {"target": {"model": "m"}, "load": {"search": given}, "measure": {"duration": f"{seconds}s", "warmup": "1s"}}
+    if is_streamed:
+        document["stream"] = {}
     path.write_text(yaml.safe_dump(document))
     loaded = read_scenario(path, environ={})
     search, scenario, recorded = CapacitySearch(loaded), loaded.scenario, []
@@ -67,7 +70,7 @@ def search_in_virtual_time(
         async def main(clock=clock, planned=planned):
             spec = point_spec(
                 load=planned.loads[0], warmup_ns=scenario.warmup_ns, window_ns=planned.window_ns, requests=None, drain_ns=30 * S,
-                connections=4, overload_abort_after_ns=planned.overload_abort_after_ns,
+                connections=4, overload_abort_after_ns=planned.overload_abort_after_ns, is_streamed=is_streamed,
             )  # fmt: skip
             return await run_point(
                 spec, ScriptedTransport(clock, make_script(clock)), [Prepared(())], clock=clock, address=Address("http", "h", 1),

@@ -184,7 +184,7 @@ def test_the_fixed_schedule_of_perf_analyzers_documentation_gives_its_instants(r
         ("t.csv", "timestamp_ns\n", "contains no requests"),
         ("t.csv", "timestamp_ns,timestamp_s\n1,1\n", "found timestamp_ns and timestamp_s"),
         ("t.csv", "timestamp_ns,model\n1,a\n2\n", "t.csv:3: the row does not fit the header: it has 1 value, and the header has 2 names$"),
-        ("t.csv", "TIMESTAMP,Tokens\n1,2\n", r"found none among 'TIMESTAMP', 'Tokens': name the one that has them, such as load.replay.columns: {time: NAME, unit: s}"),
+        ("t.csv", "WHEN,Tokens\n1,2\n", r"found none among 'WHEN', 'Tokens': name the one that has them, such as load.replay.columns: {time: NAME, unit: s}"),
         ("t.jsonl", '{"timestamp": 5}', r"of numbers give the unit, such as load.replay.columns: {time: timestamp, unit: ms}"),
         ("t.csv", "timestamp_ns\nnan\n", "t.csv:2: expected a number as the request's instant, found 'nan'"),
         ("t.csv", "timestamp_ns\n99999999999999999999\n", "t.csv:2: "),

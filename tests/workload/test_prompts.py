@@ -9,7 +9,8 @@ from perfkit.errors import ScenarioError
 from perfkit.machine.limits import MemoryBudget
 from perfkit.protocol.prompt import read_prompt
 from perfkit.scenario.prompts import Prompts
-from perfkit.workload.prompts import make_prompt_requests
+from perfkit.trace.reader import read_trace
+from perfkit.workload.prompts import make_prompt_requests, make_requests_of_lengths
 
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
 
@@ -114,3 +115,19 @@ def test_contents_other_than_text_are_for_chat(tmp_path):
     assert made(tmp_path, file=file)[0].messages == parts
     with pytest.raises(ScenarioError, match="prompt 1 has a content that is no text"):
         made(tmp_path, file=file, takes_messages=False)
+
+
+def test_of_lengths_prompts_have_as_many_words_and_begin_differently(tmp_path):
+    (tmp_path / "a.csv").write_text(
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-01-01,5,44\n2023-01-02,3,0\n2023-01-03,5,44\n2023-01-04,0,7\n"
+    )
+    trace = read_trace(tmp_path / "a.csv")
+    prompts = Prompts.model_validate({"values": ["one two"], "extra": {"ignore_eos": True}})
+    requests = make_requests_of_lengths(trace, prompts, "m", seed=1, budget=MemoryBudget(1 << 40))
+    found = [read_prompt(requests[index]) for index in trace.content_indices]
+    assert [(len(one.text.split()), one.max_tokens) for one in found] == [(5, 44), (3, 1), (5, 44), (1, 7)]
+    assert found[0].text.split()[1:] == ["one", "two", "one", "two"]
+    assert len({one.text.split()[0] for one in found}) == 3, "equal lengths are one request"
+    assert found[0].extra == {"ignore_eos": True}
+    with pytest.raises(ScenarioError, match=r"load\.replay\.trace: prompts of 8 words"):
+        make_requests_of_lengths(trace, prompts, "m", seed=1, budget=MemoryBudget(1))
