@@ -1,7 +1,7 @@
 """perfkit beside AIPerf and guidellm on the bundled server's OpenAI API: a stall that all should see, and what an event costs them.
 
     python -m benchmarks.peers.llm_clients --aiperf PATH/bin/aiperf --guidellm PATH/bin/guidellm [--part stall cost] [--rate 20 100]
-                                           [--streams 1 16 64] [--seconds 40] [--out reports/llm-clients.md]
+                                           [--streams 1 16 64] [--seconds 40] [--realtime] [--out reports/llm-clients.md]
 
 Each of the two is installed by the caller in an environment of its own (`pip install aiperf`, `pip install guidellm`); one that is not given is left
 out. All send the same prompt to chats of the model `synthetic`, streamed, with the options that their documentation recommends, and count tokens by what the server
@@ -309,8 +309,10 @@ def main() -> int:
     """Prints the tables."""
     options = program_options(
         __doc__, out="llm-clients", aiperf=pathlib.Path, guidellm=pathlib.Path, part=(["stall", "cost"], "what to measure"), rate=([20.0, 100.0], "requests a second"),
-        streams=([1, 16, 64], "streams of the closed loops"), seconds=40.0, rounds=1,
+        streams=([1, 16, 64], "streams of the closed loops"), seconds=40.0, rounds=1, realtime=False,
     )  # fmt: skip
+    if options.realtime:  # which servers and clients inherit
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     report = Report(options.out, "perfkit, AIPerf and guidellm on declared times")
     clients: dict[str, LlmClient] = {OWN: run_own}
     names = [OWN]
@@ -324,7 +326,8 @@ def main() -> int:
                 clients[label] = make(programs[label], pathlib.Path(name))
                 names.append(f"{label} {version(programs[label], label.lower())}")
         report.add(
-            f"{', '.join(names)}; one after the other on the bundled server's OpenAI API, all on the same {os.cpu_count()} CPUs. {describe_machine()}",
+            f"{', '.join(names)}; one after the other on the bundled server's OpenAI API, all on the same {os.cpu_count()} CPUs"
+            f"{', at real-time priority' * options.realtime}. {describe_machine()}",
             "All take the numbers of tokens from the server. AIPerf and guidellm want a tokenizer nevertheless; it is one made by a script, whose tokens are words.",
         )
         try:
