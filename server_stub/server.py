@@ -15,6 +15,7 @@ from server_stub.grpc.front_end import GrpcFrontEnd
 from server_stub.http.front_end import HttpFrontEnd
 from server_stub.log import Log
 from server_stub.metrics import MetricsFrontEnd, find_gpus
+from server_stub.openai.front_end import OpenAiFrontEnd
 from server_stub.options import Options, read_tls_identity
 from server_stub.receiving import ReceivingThreads, thread_count
 from server_stub.repository.repository import Repository
@@ -46,7 +47,7 @@ async def serve(options: Options) -> None:
     regions = SharedMemoryRegions(is_allowed=options.allow_client_shm, driver=device.driver)
     receiving = ReceivingThreads(thread_count(len(cpus)))
     service = Service(repository, regions, log, options.limits, tracer, HostMemory(device.driver), receiving)
-    http, grpc = HttpFrontEnd(service), GrpcFrontEnd(service)
+    http, grpc = HttpFrontEnd(service, OpenAiFrontEnd(service).routes()), GrpcFrontEnd(service)
     metrics = MetricsFrontEnd(repository, find_gpus(), limits=options.limits)
     try:
         host, context = options.host, None if tls is None else tls.http1_context

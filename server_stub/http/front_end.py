@@ -1,6 +1,7 @@
 """The HTTP front end: the v2 paths with the binary data extension, on aiohttp."""
 
 import time
+from collections.abc import Sequence
 
 from aiohttp import web
 
@@ -17,11 +18,12 @@ from server_stub.tracing.request_trace import KEY, RequestTrace
 class HttpFrontEnd(HttpPort):
     """Serves the models of a repository over HTTP."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, more_routes: Sequence[web.RouteDef] = ()) -> None:
         self._log, self._tracer = service.log, service.tracer
         self._inference = HttpInference(service)
         infer = [web.post(f"{path}/infer", self._infer) for path in MODEL_PATHS]
-        routes = [*infer, *HttpGenerate(service.repository, service.tracer).routes(), *HttpAdministration(service).routes()]
+        generate, administration = HttpGenerate(service.repository, service.tracer), HttpAdministration(service)
+        routes = [*infer, *generate.routes(), *administration.routes(), *more_routes]
         super().__init__(routes, self._respond, service.limits, self._inference, service.memory, service.threads)
 
     async def _respond(self, request: web.Request, handler: Handler) -> web.StreamResponse:

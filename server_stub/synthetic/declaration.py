@@ -23,6 +23,7 @@ from server_stub.synthetic.service_model import (
     SlowShare,
     SlowStart,
     Stall,
+    TextForm,
 )
 
 _Value = TypeVar("_Value")
@@ -36,6 +37,8 @@ _DURATION = re.compile(rf"({_NUMBER})(ns|us|µs|ms|s|m|h)", re.ASCII)
 _SHARE = re.compile(rf"([+-]?{_NUMBER})(%?)", re.ASCII)
 _MAX_DURATION_NS, _MAX_LEAD_NS, _MAX_SERVERS, _MAX_SIGMA, _MAX_BATCH_SIZE = 24 * _NS["h"], 10 * _NS["ms"], 10_000, 5.0, 64
 _MAX_RESPONSES, _MAX_FIRST = 10_000, 1_000_000
+MAX_TOKENS = 131_072
+"""The highest number of output tokens of a request."""
 
 
 def parse_service_model(text: str) -> ServiceModel:
@@ -58,13 +61,12 @@ def parse_service_model(text: str) -> ServiceModel:
         if "stall" not in read:
             raise UsageError(f"--synthetic drain={given['drain']}: drain needs a stall; add one such as stall=1s/10s.")
         read["stall"] = dataclasses.replace(read["stall"], drains_at_once=drains_at_once)
-    if "gap" in read and "responses" not in read:
-        raise UsageError(f"--synthetic gap={given['gap']}: a gap needs several responses; add one such as responses=5.")
     if "batch" in read and "stall" in read:
         raise UsageError(f"--synthetic stall={given['stall']}: stalls and batches cannot be combined; remove batch or stall.")
     if "batch" in read and "after_gap" in read:
         raise UsageError(f"--synthetic after_gap={given['after_gap']}: gaps and batches cannot be combined; remove batch or after_gap.")
-    return ServiceModel(**{_FIELDS.get(key, key): value for key, value in read.items()})
+    form = TextForm(**{field: read.pop(key) for key, field in _TEXT_FIELDS.items() if key in read})
+    return ServiceModel(text=form, **{_FIELDS.get(key, key): value for key, value in read.items()})
 
 
 def _read(part: str, value: str, reader: Callable[[str], _Value]) -> _Value:
@@ -186,6 +188,15 @@ def _lead_ns(text: str) -> int:
     return value_ns
 
 
+def _one_of(*words: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"expected {' or '.join(words)}, got {text!r}")
+        return text
+
+    return read
+
+
 def _whole(low: int, high: int) -> Callable[[str], int]:
     def read(text: str) -> int:
         number = whole_number(text, high)
@@ -237,5 +248,19 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "lead": _lead_ns,
     "responses": _whole(0, _MAX_RESPONSES),
     "gap": _duration_ns,
+    "tokens": _whole(1, MAX_TOKENS),
+    "tokens_per_event": _whole(1, MAX_TOKENS),
+    "reasoning": _whole(0, MAX_TOKENS),
+    "usage": _one_of("final", "chunks", "off"),
+    "stream_error": _whole(0, MAX_TOKENS),
+    "done": lambda text: _one_of("on", "off")(text) == "on",
+}
+_TEXT_FIELDS = {  # fields of TextForm
+    "tokens": "tokens",
+    "tokens_per_event": "tokens_per_event",
+    "reasoning": "reasoning",
+    "usage": "usage",
+    "stream_error": "error_after",
+    "done": "sends_done",
 }
 _FIELDS = {"errors": "failures", "drift": "drift_per_s", "lead": "lead_ns", "gap": "gap_ns"}  # fields of ServiceModel with other names

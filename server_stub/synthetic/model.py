@@ -29,11 +29,13 @@ class SyntheticModel(Model):
     Its statistics report the simulated times.
     """
 
-    def __init__(self, service_model: ServiceModel) -> None:
+    def __init__(self, service_model: ServiceModel, make_departures: Callable[[], DepartureTimer] = DepartureTimer) -> None:
         super().__init__(dataclasses.replace(_DEFINITION, is_decoupled=service_model.responses is not None))
+        self.text = service_model.text
         self._queue = SimulatedQueue(service_model)
         self._batches = None if service_model.batch is None else BatchDispatcher(service_model, service_model.batch)
-        self._lead_ns, self._stream = service_model.lead_ns, (service_model.responses, service_model.gap_ns)
+        self._responses, self._gap_ns, self._lead_ns = service_model.responses, service_model.gap_ns, service_model.lead_ns
+        self._make_departures = make_departures
         self._departures: DepartureTimer | None = None  # made with the first request, in its event loop
 
     @override
@@ -46,7 +48,7 @@ class SyntheticModel(Model):
         batch_size, response = self._answer(request)
         encoded = encode(response)
         with self.in_flight:
-            await self._serve_or_fail(request, arrived_ns, batch_size, trace)
+            await self.serve(arrived_ns, batch_size, request.id, trace)
         return encoded
 
     @override
@@ -54,16 +56,14 @@ class SyntheticModel(Model):
         self, request: InferRequest, arrived_ns: int, trace: RequestTrace | None = None
     ) -> AsyncGenerator[InferResponse, None]:
         """The first response departs as a single one would, and each other one a gap after the one before."""
-        responses, gap_ns = self._stream
-        if responses is None:
+        if self._responses is None:
             yield await self.infer(request, arrived_ns, lambda response: response, trace)
             return
         batch_size, response = self._answer(request)
         with self.in_flight:
-            served = await self._serve_or_fail(request, arrived_ns, batch_size, trace)
-            for number in range(responses):
-                if number and self._departures is not None:
-                    await self._departures.wait(served.departed_ns + number * gap_ns - self._lead_ns)
+            served = await self.serve(arrived_ns, batch_size, request.id, trace)
+            for number in range(self._responses):
+                await self.wait_for_response(served, number)
                 yield response
 
     def _answer(self, request: InferRequest) -> tuple[int, InferResponse]:
@@ -72,11 +72,11 @@ class SyntheticModel(Model):
         arrays = input_arrays(self.definition, request)
         return batch_size, make_response(self.definition, self.version, request, {"OUTPUT0": arrays["INPUT0"]})
 
-    async def _serve_or_fail(self, request: InferRequest, arrived_ns: int, batch_size: int, trace: RequestTrace | None) -> ServedRequest:
-        """Waits for the simulated departure; raises the failure that the service model specifies. A trace gets the simulated times."""
+    async def serve(self, arrived_ns: int, batch_size: int, request_id: str, trace: RequestTrace | None) -> ServedRequest:
+        """Wait for the simulated departure, within `in_flight`. A trace gets the simulated times. Raises the failure that the service model specifies."""
         served = await self._serve(arrived_ns, batch_size)
         if trace is not None:
-            trace.enqueue(NAME, self.version, request.id, arrived_ns)
+            trace.enqueue(NAME, self.version, request_id, arrived_ns)
             trace.compute = (served.started_ns, served.started_ns, served.departed_ns, served.departed_ns)
             trace.completed_ns = served.departed_ns
         if served.failure is not None:
@@ -84,10 +84,15 @@ class SyntheticModel(Model):
             raise ProtocolError(f"model '{NAME}' failed, as its service model specifies for a share of requests", served.failure)
         return served
 
+    async def wait_for_response(self, served: ServedRequest, number: int) -> None:
+        """Wait until one of several responses to a served request is due; the first is number 0."""
+        if number and self._departures is not None:
+            await self._departures.wait(served.departed_ns + number * self._gap_ns - self._lead_ns)
+
     async def _serve(self, arrived_ns: int, batch_size: int) -> ServedRequest:
         """Wait for the simulated departure, and update the statistics."""
         if self._departures is None:
-            self._departures = DepartureTimer()
+            self._departures = self._make_departures()
         departures = self._departures
         if self._batches is None:
             served, execution = self._queue.arrive(arrived_ns, batch_size), Execution(1)

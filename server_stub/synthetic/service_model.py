@@ -5,7 +5,7 @@ import functools
 import hashlib
 import math
 import statistics
-from typing import Protocol
+from typing import Literal, Protocol
 
 from perfkit.errors import ErrorKind
 from perfkit.override import override
@@ -121,6 +121,24 @@ class Batch:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class TextForm:
+    """The texts that the OpenAI front end answers with. The instants of their events are those of a decoupled model's responses."""
+
+    tokens: int = 16
+    """Output tokens of a request that does not set its own number."""
+    tokens_per_event: int = 1
+    """Tokens that an event carries; the last one of the reasoning, and of the text, carries what is left."""
+    reasoning: int = 0
+    """How many of a chat's first output tokens are reasoning."""
+    usage: Literal["final", "chunks", "off"] = "final"
+    """Where a stream states its numbers of tokens if the request asks for them: at its end, in all events, or nowhere, as then single answers."""
+    error_after: int | None = None
+    """The number of events after which a stream ends with an error. None for no error."""
+    sends_done: bool = True
+    """Whether a stream ends with `data: [DONE]`."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class ServiceModel:
     """The whole service model. Stall periods, slow start and drift begin with the first request."""
 
@@ -142,7 +160,8 @@ class ServiceModel:
     responses: int | None = None
     """The number of responses to a request, which makes the model decoupled: the first at its simulated departure. None means one."""
     gap_ns: int = 0
-    """The time between responses."""
+    """The time between responses, and between the events of a text."""
+    text: TextForm = TextForm()
 
     def service_ns(self, number: int, batch_size: int, of_size: int, age_ns: int) -> int:
         """The random service time of the n-th execution, the `of_size`-th of its batch size, which starts `age_ns` after the first request; all count from 0."""

@@ -18,6 +18,7 @@ from server_stub.synthetic.service_model import (
     SlowShare,
     SlowStart,
     Stall,
+    TextForm,
 )
 
 MS, S = 10**6, 10**9
@@ -60,6 +61,13 @@ def test_the_example_is_parsed_in_all_its_parts():
         ("lead=0s", ServiceModel(lead_ns=0)),
         ("batch=4", ServiceModel(batch=Batch(4, is_awaited=True))),
         ("batch=upto:64", ServiceModel(batch=Batch(64))),
+        ("gap=20ms", ServiceModel(gap_ns=20 * MS)),
+        ("responses=5,gap=2ms", ServiceModel(responses=5, gap_ns=2 * MS)),
+        (
+            "tokens=64,tokens_per_event=4,reasoning=8,usage=chunks,stream_error=3,done=off",
+            ServiceModel(text=TextForm(64, 4, 8, "chunks", 3, sends_done=False)),
+        ),
+        ("usage=off,done=on,stream_error=0", ServiceModel(text=TextForm(usage="off", error_after=0))),
     ],
 )
 def test_valid_declarations_are_parsed(text, model):
@@ -115,7 +123,12 @@ def test_every_distribution_in_the_help_is_accepted():
         ("stall=10s/10s", "a stall must be shorter than its period, or no request would ever depart."),
         ("stall=0s/10s", "0s must be above 0"),
         ("stall=1s/x", "expected a duration such as 250us, 10ms or 1s, got 'x'."),
-        ("gap=5ms", "--synthetic gap=5ms: a gap needs several responses; add one such as responses=5."),
+        ("tokens=0", "--synthetic tokens=0: expected a whole number from 1 to 131072, got '0'."),
+        ("tokens_per_event=0", "expected a whole number from 1 to 131072, got '0'."),
+        ("reasoning=few", "expected a whole number from 0 to 131072, got 'few'."),
+        ("usage=on", "--synthetic usage=on: expected final or chunks or off, got 'on'."),
+        ("stream_error=-1", "expected a whole number from 0 to 131072, got '-1'."),
+        ("done=no", "--synthetic done=no: expected on or off, got 'no'."),
         ("responses=10001", "expected a whole number from 0 to 10000, got '10001'."),
         ("drain=at-once", "--synthetic drain=at-once: drain needs a stall; add one such as stall=1s/10s."),
         ("stall=1s/10s,drain=slowly", "--synthetic drain=slowly: use at-once (the backlog departs when the stall ends) or at-pace"),

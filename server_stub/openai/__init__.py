@@ -1,0 +1,1 @@
+"""The OpenAI front end: the model `synthetic` as a language model, with declared times."""
