@@ -1,6 +1,7 @@
 """The space of a tune: which configurations its keys and values stand for."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from perfkit.gate.tune.space import (
     present_value,
 )
 
-CONFIG = {
+CONFIG: dict[str, Any] = {
     "name": "m",
     "max_batch_size": 8,
     "instance_group": [{"name": "m_0", "kind": "KIND_CPU", "count": 2}],
@@ -93,7 +94,7 @@ def test_a_configuration_without_anything_to_vary_says_so():
         default_space({"instance_group": [{"kind": "KIND_MODEL"}]}, 4)
 
 
-ENSEMBLE = {
+ENSEMBLE: dict[str, dict[str, Any]] = {
     "e": {"platform": "ensemble", "ensemble_scheduling": {"step": [{"model_name": "a"}, {"model_name": "a.b"}]}},
     "a": CONFIG,
     "a.b": {**CONFIG, "max_batch_size": 0},
