@@ -54,7 +54,7 @@ def test_within_the_limit_the_windows_have_the_figure(triton, tmp_path):
     windows = [json.loads(line) for line in (tmp_path / "tune" / "windows.jsonl").read_text().splitlines()]
     assert outcome_of(tmp_path)["rows"][0]["state"] != "unmet"
     assert any(window["is_valid"] for window in windows)
-    assert all(0 < window["cpus"] < 100 for window in windows if window["is_valid"])
+    assert all(0 < window["server_cpus"] < 100 for window in windows if window["is_valid"])
 
 
 def test_a_limit_on_gpu_memory_needs_a_gpu(triton, tmp_path, tmp_path_factory):

@@ -69,7 +69,7 @@ def tuned(tmp_path, arguments):
 def test_an_ensemble_is_tuned_by_its_members_which_are_put_back(ensemble, tmp_path):
     before = dict(ensemble.configs)
     spaces = ["--space", "resize.instance_group.count=3", "--space", "classify.v1.instance_group.count=2,8"]
-    outcome = tuned(tmp_path, options(tmp_path, ensemble.url, "-m", "pipeline", *spaces, time="15s"))
+    outcome = tuned(tmp_path, options(tmp_path, ensemble.url, "-m", "pipeline", *spaces, time="40s"))
     assert ensemble.configs == before
     assert len(outcome["rows"]) == 3
     assert outcome["rows"][outcome["best"]]["values"]["classify.v1.instance_group.count"] == "8"
@@ -118,7 +118,7 @@ def test_load_goes_over_grpc_while_the_configuration_is_changed_over_http(tmp_pa
     before = dict(server.configs)
     with serving(server.handler) as port, bundled_server("--model", "synthetic", "--synthetic", "service=constant:2ms") as answering:
         targets = [f"http://127.0.0.1:{port}", answering.grpc, "-m", "synthetic", "--protocol", "grpc", "--shape", "INPUT0=4"]
-        outcome = tuned(tmp_path, options(tmp_path, *targets, "--space", "instance_group.count=2,8", time="8s"))
+        outcome = tuned(tmp_path, options(tmp_path, *targets, "--space", "instance_group.count=2,8", time="20s"))
     assert all(row["throughput_per_s"] for row in outcome["rows"]), "the fake server over HTTP lacks the model's inputs"
     assert len(server.loads) > 2
     assert server.configs == before
@@ -160,7 +160,7 @@ def contents(folder):
 def test_a_repository_is_edited_in_copies_and_stays_as_it_is(tmp_path, repository):
     before = contents(repository)
     target = [command(tmp_path), "-m", "m", "--repository", str(repository), "--space", "instance_group.count=2,8,16"]
-    outcome = tuned(tmp_path, options(tmp_path, *target, time="20s"))
+    outcome = tuned(tmp_path, options(tmp_path, *target, time="45s"))
     assert contents(repository) == before
     assert {row["values"]["instance_group.count"]: row["state"] for row in outcome["rows"]}["16"] == "refused"
     assert outcome["rows"][2]["reason"] == "failed to load 'm': memory"

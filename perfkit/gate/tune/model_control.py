@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import json
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 
 from perfkit.clock import Clock
@@ -64,6 +64,8 @@ class ModelControl:
             for model, config in configs.items():
                 if refusal := await client.load_model(model, config):
                     return refusal if len(configs) == 1 else f"{model}: {refusal}"
+            if refusal := await self._with_members(client, configs):
+                return refusal
             deadline_ns = self._clock.now_ns() + LOADS_WITHIN_NS
             for model in dict.fromkeys([*configs, self.model]):  # an ensemble is updated with its members
                 while not await client.is_ready(model, self._version if model == self.model else ""):
@@ -71,6 +73,13 @@ class ModelControl:
                         return f"the model '{model}' was loaded, but did not become ready"
                     await self._clock.sleep_until_ns(self._clock.now_ns() + _POLL_NS)
             return ""
+
+    async def _with_members(self, client: Client, members: Collection[str]) -> str:
+        """Loads an ensemble again that its members' last configurations did not fit, so that the server unloaded it; the words if it refuses."""
+        if self.model in members or await client.is_ready(self.model, self._version):
+            return ""
+        refusal = await client.load_model(self.model)
+        return f"{self.model}: {refusal}" if refusal else ""
 
     async def restore(self, present: Mapping[str, str]) -> str:
         """Puts configurations back: those of the repository if they are the same, otherwise as they were read. What is wrong if it cannot."""
@@ -80,6 +89,8 @@ class ModelControl:
                 for model, config in present.items():
                     if problem := await self._restore_one(client, model, config):
                         problems.append(problem if len(present) == 1 else f"{model}: {problem}")
+                if problem := await self._with_members(client, present):
+                    problems.append(problem)
         except PerfkitError as error:
             problems.append(str(error))
         return "; ".join(problems)
