@@ -40,7 +40,7 @@ MODES = ("quick", "optuna")
 _INSTANCES, _BATCHES = (1, 2, 3, 4, 5), (1, 2, 4, 8)
 _LEAST_SHARE = 0.97
 _SEARCH_WITHIN_S = 3600
-_WINDOW_MS = 3000
+_WINDOW_MS = 1500
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """The state of a tune, which follows from its windows alone: what each configuration is worth, and which are left. Pure."""
 
 import dataclasses
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
@@ -222,8 +223,9 @@ class TuneState:
         return [(mine[number], present[number]) for number in sorted(mine.keys() & present.keys())]
 
     def levels(self) -> dict[int, float]:
-        """The logarithm of what each compared configuration is worth, less that of the rounds, by the last standing."""
-        known = {} if self.standing is None else self.standing.effects
+        """The logarithm of what each measured configuration is worth, less that of the rounds by the last standing, if there is one."""
+        measured = {index: math.log(self.value(index)) for index, entry in self.entries.items() if entry.windows}
+        known = measured if self.standing is None else self.standing.effects
         return {index: known[index] for index, entry in self.entries.items() if index in known and not entry.is_pending}
 
     def value(self, candidate: int) -> float:

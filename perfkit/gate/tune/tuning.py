@@ -25,7 +25,6 @@ from perfkit.gate.tune.race import is_confirmed
 from perfkit.gate.tune.space import Candidate
 from perfkit.gate.tune.window_lengths import (
     CONFIRMATION_SHARE,
-    LEAST_ROUNDS,
     STEP_WARMUP_NS,
     first_window_s,
     scan_window_ns,
@@ -175,18 +174,21 @@ class _Tune:
         return best is not None and (self._state.shows_slo(best) or (best != 0 and self._state.entries[0].step is not None))
 
     def _is_stage_over(self, number: int) -> bool:
-        """Whether others may join though nothing is decided: no more would be known of which way to go."""
-        return number - self._stage_round >= STAGE_ROUNDS or (number - self._stage_round >= 2 and self._elapsed_s() > self._stage_ends_s)
+        """Whether others may join though nothing is decided: no more would be known of which way to go, or there is no time to know more."""
+        rounds = number - self._stage_round
+        return rounds >= STAGE_ROUNDS or (rounds >= 1 and self._elapsed_s() > self._stage_ends_s)
 
     def _open_neighbours(self, number: int, ends_s: float) -> bool:
         """Has the neighbours of the leader join the race, as many as there is time for; false if none does."""
         state = self._state
-        if state.leader is None or state.standing is None:
+        if state.leader is None:
             return False
         joining = self._space.joining(state.leader, state.levels(), state.entries)
         visit_s, first_s = (self._expected_s(self._first_s, scans=scans) for scans in (False, True))
-        left_s = ends_s - self._elapsed_s() - LEAST_ROUNDS * len(state.left()) * visit_s
-        joining = joining[: max(int(left_s / (first_s + (LEAST_ROUNDS - 1) * visit_s)), 0)]
+        left_s = (
+            ends_s - self._elapsed_s() - len(state.in_round(2)) * visit_s
+        )  # those that join are compared in two rounds, with the better ones
+        joining = joining[: max(int(left_s / (first_s + visit_s)), 0)]
         if not joining:
             return False
         self._folder.open(joining)

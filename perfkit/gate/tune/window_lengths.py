@@ -13,8 +13,8 @@ _LONGEST_FIRST_S, _FIRST_SHARE = 1.0, 1 / 120
 """The first windows: their longest, and their part of the time."""
 CONFIRMATION_SHARE = 0.2
 """The part of the time that is kept for the confirmation."""
-LEAST_ROUNDS = 3
-"""Only as many configurations join a race as there is time to measure so often."""
+_LEAST_ROUNDS = 3
+"""A space is measured as a whole if there is time to measure it so often."""
 _USUAL_STEPS, _APPLIED_WITHIN_S = 8, 1.0
 """What the first visits are expected to take: the steps of a scan, and the time in which a configuration is applied."""
 
@@ -39,7 +39,7 @@ def fitting(scenario: Scenario, steps: int, limit_s: float, objective: Objective
     """How many configurations can be measured in three rounds of a race, the first with its scans."""
     window_s = first_window_s(limit_s, objective)
     scan_s, visit_s = usual_times_s(scenario, steps, window_s, objective)
-    return int(limit_s * (1 - CONFIRMATION_SHARE) / (scan_s + LEAST_ROUNDS * (visit_s + window_s)))
+    return int(limit_s * (1 - CONFIRMATION_SHARE) / (scan_s + _LEAST_ROUNDS * (visit_s + window_s)))
 
 
 def warmup_ns(scenario: Scenario) -> int:
