@@ -5,13 +5,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from perfkit.api_openai.token_counts import USAGE, read_usage, streamed_tokens
+from perfkit.api_openai.token_counts import find_usage, read_usage, streamed_tokens
 from perfkit.errors import ProtocolError
 from perfkit.override import override
 from perfkit.protocol.decoded_size import check_json_values
 from perfkit.protocol.message import InferResponse, TokenCounts
 from perfkit.protocol.rest_json import load_document
 from perfkit.text import page_words
+from perfkit.transport.base import Outcome, Reply
 from perfkit.transport.http.calls import EventAnswer
 
 _TEXTS = ("content", "reasoning_content", "reasoning", "text", "refusal")
@@ -19,7 +20,9 @@ _TEXTS = ("content", "reasoning_content", "reasoning", "text", "refusal")
 _CALLS = ("tool_calls", "function_call", "audio")
 _HAS_TEXT = re.compile(rb'"(?:content|reasoning_content|reasoning|text|refusal)"[ \t]*:[ \t]*"(?!")')
 _IS_FINISHED = re.compile(rb'"finish_reason"[ \t]*:[ \t]*"')
-_ERROR, _USAGE, _EMPTY = b'"error"', b'"usage"', (b'"', b"")
+_ERROR, _EMPTY = b'"error"', (b'"', b"")
+_WITH_END = ("stop", "tool_calls", "function_call")
+"""Reasons of a finish after which a token of its own may have ended the answer."""
 MOST_EVENTS = 1 << 22
 """Those of a stream that are timed; one with more is refused, since each takes memory until the stream ends."""
 CUT_OFF = "the stream ended without [DONE], a finish_reason or usage: it may be cut off"
@@ -31,26 +34,27 @@ class EventsAnswer(EventAnswer):
     An event is parsed only where its bytes do not tell at once that it has text; the newest usage is kept as bytes, until the answer is recorded.
     """
 
-    __slots__ = ("_first_usage", "_has_end", "_last", "_last_usage", "_place", "_sign", "_usage")
+    __slots__ = ("_events_before_end", "_first_usage", "_has_end", "_is_finished", "_last", "_last_usage", "_place", "_sign", "_usage")
 
     def __init__(self) -> None:
         super().__init__()
         self._last = self._usage = self._first_usage = self._last_usage = b""
         self._has_end = False  # whether an event without content ends the text, as a token of its own does
+        self._is_finished = False  # whether an event without content had a finish_reason
+        self._events_before_end = -1  # those with content before the last event that has a usage alone
         self._sign, self._place = b"\xff", 0  # what no JSON begins with
 
     @override
     def take(self, data: bytes, at_ns: int) -> None:
-        self._last = data
-        has_usage = _USAGE in data and USAGE.search(data) is not None
-        if has_usage:
-            self._usage = data
+        usage = find_usage(data)
+        if usage:
+            self._usage = usage
         if self.first is None or not self._has_text(data) or _ERROR in data or not (data[0] == 123 and data[-1] == 125):  # in braces
-            if not self._reads_content(data):
+            if not self._reads_content(data, has_usage=bool(usage)):
                 return
-            if self.first is None and has_usage:
-                self._first_usage = data
-        self._last_usage = data if has_usage else b""
+            if self.first is None:
+                self._first_usage = usage
+        self._last, self._last_usage = data, usage
         if len(self.responses_ns) >= MOST_EVENTS:
             self.fault = self.fault or f"the stream has more than {MOST_EVENTS:,} events with content"
             return
@@ -59,13 +63,20 @@ class EventsAnswer(EventAnswer):
     @override
     def end(self, *, is_done: bool) -> None:
         super().end(is_done=is_done)
-        if not (is_done or self._usage == self._last != b"" or _IS_FINISHED.search(self._last)):
+        if not (is_done or self._is_finished or self._events_before_end == len(self.responses_ns) or _IS_FINISHED.search(self._last)):
             self.fault = self.fault or CUT_OFF
+
+    @override
+    def complete(self, started_ns: int, ended_ns: int, error_status: str) -> Reply:
+        reply = super().complete(started_ns, ended_ns, error_status)
+        if reply.outcome is Outcome.OK and reply.payload is None:
+            reply.tokens = self.tokens  # without content there is no answer that could be asked for them later
+        return reply
 
     @property
     def tokens(self) -> TokenCounts | None:
         """The tokens that the stream reports; None if it reports none."""
-        whole, first, last = map(_usage_in, (self._usage, self._first_usage, self._last_usage))
+        whole, first, last = map(read_usage, (self._usage, self._first_usage, self._last_usage))
         return streamed_tokens(whole, first, last, len(self.responses_ns), has_end=self._has_end)
 
     def _has_text(self, data: bytes) -> bool:
@@ -77,8 +88,8 @@ class EventsAnswer(EventAnswer):
         self._sign, self._place = found[0], found.start()
         return True
 
-    def _reads_content(self, data: bytes) -> bool:
-        """Whether an event has content; takes its error or its fault."""
+    def _reads_content(self, data: bytes, *, has_usage: bool) -> bool:
+        """Whether an event has content; takes its error or its fault, or that it ends the answer."""
         try:
             check_json_values(data, 0)
             document = load_document(data, "event")
@@ -89,11 +100,16 @@ class EventsAnswer(EventAnswer):
             self.error = self.error or error
             return False
         choices = document.get("choices")
+        if has_usage and not choices:
+            self._events_before_end = len(self.responses_ns)
         if not isinstance(choices, list):
             return False
-        has_content = any(map(_has_content, choices))
-        self._has_end |= not has_content and any(isinstance(one, dict) and one.get("finish_reason") == "stop" for one in choices)
-        return has_content
+        if any(map(_has_content, choices)):
+            return True
+        reasons = [reason for one in choices if isinstance(one, dict) and isinstance(reason := one.get("finish_reason"), str) and reason]
+        self._is_finished |= bool(reasons)
+        self._has_end |= any(reason in _WITH_END for reason in reasons)
+        return False
 
 
 def _has_content(choice: object) -> bool:
@@ -101,17 +117,7 @@ def _has_content(choice: object) -> bool:
         return False
     delta = choice.get("delta")
     found = delta if isinstance(delta, dict) else choice
-    return any(isinstance(found.get(name), str) and found[name] for name in _TEXTS) or any(found.get(name) for name in _CALLS)
-
-
-def _usage_in(data: bytes) -> TokenCounts | None:
-    """The usage of an event; None without an event, or a usage that can be."""
-    if not data:
-        return None
-    try:
-        return read_usage(load_document(data, "event"))
-    except ProtocolError:
-        return None
+    return any(isinstance(found.get(name), str | list) and found[name] for name in _TEXTS) or any(found.get(name) for name in _CALLS)
 
 
 def error_message(document: Mapping[str, Any]) -> str:
@@ -145,8 +151,3 @@ def decode_answer(body: bytes, limit_bytes: int) -> InferResponse:
         raise ProtocolError("it holds neither choices nor embeddings")
     model = document.get("model")
     return InferResponse(model if isinstance(model, str) else "", "", ())
-
-
-def answer_tokens(body: bytes) -> TokenCounts | None:
-    """The tokens that a whole answer reports; None if it reports none."""
-    return _usage_in(body)

@@ -5,8 +5,9 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 
-from perfkit.api_openai.answers import EventsAnswer, answer_tokens, decode_answer, error_words
+from perfkit.api_openai.answers import EventsAnswer, decode_answer, error_words
 from perfkit.api_openai.requests import encode_request
+from perfkit.api_openai.token_counts import find_usage, read_usage
 from perfkit.errors import ErrorKind, MissingEndpointError, ProtocolError, TargetError
 from perfkit.protocol.message import (
     IndexedModel,
@@ -58,10 +59,12 @@ class Client:
 
     def count_tokens(self, reply: Reply) -> TokenCounts | None:
         """The tokens that an OK answer reports; None if it reports none, or some that cannot be."""
+        if reply.payload is None:
+            return reply.tokens  # those of a stream without content
         if isinstance(reply.payload, EventsAnswer):
             return reply.payload.tokens
         try:
-            return None if reply.payload is None else answer_tokens(self._body(self.transport.answer(reply), reply))
+            return read_usage(find_usage(self._body(self.transport.answer(reply), reply)))
         except ProtocolError:
             return None
 

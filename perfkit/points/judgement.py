@@ -119,19 +119,25 @@ def sample_warnings(times: BucketCounts, requests: Requests, intervals: Mapping[
         yield MeasurementWarning("clamped", f"{times.clamped} times are above one hour, and count as one hour.")
 
 
-def token_warnings(tokens: Tokens, ok: int, without_time: int) -> Iterator[MeasurementWarning]:
-    """Warnings about token figures that are withheld, and about events that are not tokens; `without_time` answers have no known time per token."""
-    if unreported := ok - tokens.reported:
-        whose = "No answer reports its tokens" if not tokens.reported else f"{unreported:,} of {ok:,} answers do not report their tokens"
+def token_warnings(tokens: Tokens, unreported: int, without_time: int) -> Iterator[MeasurementWarning]:
+    """Warnings about token figures that are withheld, and about events that are not tokens.
+
+    So many further answers do not report their tokens, and so many of those that do have no known time per token.
+    """
+    answers = tokens.reported + unreported
+    if unreported:
+        whose = (
+            "No answer reports its tokens" if not tokens.reported else f"{unreported:,} of {answers:,} answers do not report their tokens"
+        )
         reason = "have no `usage`, or one that cannot be"
         yield MeasurementWarning(
             "tokens_unreported",
             f"{whose}: they {reason}. Rates of tokens are withheld, since perfkit counts what the server reports alone.",
         )
-    elif without_time:
-        reason = "the server reports the tokens of the whole answer, and not those of its first event"
+    if without_time:
+        reason = "tokens and events do not match, and the events do not all report their tokens"
         yield MeasurementWarning(
-            "first_tokens_unknown", f"The time per output token of {without_time:,} of {ok:,} answers is withheld: {reason}."
+            "first_tokens_unknown", f"The time per output token of {without_time:,} of {answers:,} answers is withheld: {reason}."
         )
     if several := tokens.several_in_event:
         share = f"{several:,} of {tokens.reported:,} answers have more tokens than events"

@@ -42,6 +42,7 @@ from perfkit.points.median_difference import compare_medians
 from perfkit.points.shares import imbalance_warnings, machine_figures, machine_warnings, replica_figures, slower_replica_warnings
 from perfkit.recorder.batches import merge_times
 from perfkit.recorder.failures import most_frequent
+from perfkit.recorder.token_figures import PER_TOKEN_TIME
 from perfkit.recorder.window import Window
 from perfkit.result.cold_start import ColdStart, ColdStarts, Spread
 from perfkit.result.distribution import QUANTILES, distribution
@@ -72,6 +73,8 @@ from perfkit.units import NS_PER_S
 _START_FIGURES = tuple(name for name in ColdStart.model_fields if name not in ("repetition", "failed_before_answer", "times_ns"))
 _FURTHER = [one.figure.recorded for one in declared(Point) if one.figure.log_tag and not one.figure.is_of_all]
 """The times whose intervals are in `further_intervals`."""
+_UNKNOWN_TIMES = {PER_TOKEN_TIME: ("per_token_unknown", "per_token_cut_off")}
+"""The counts of streams that have a time, but none that is known."""
 
 
 def point(measured: PointMeasurement) -> Point:
@@ -141,6 +144,7 @@ class LoadSummary:
                 pool.times.get(name, EMPTY),
                 [window.further_batches.get(name, ()) for window in pool.windows],
                 percentile_intervals(pool.batches_of(name), tuple(limits_ns)),
+                sum(map(pool.count, _UNKNOWN_TIMES.get(name, ()))),
             )
             for name, limits_ns in self._slo.further_ns.items()
         }
@@ -285,7 +289,7 @@ def _make_point(pool: _Pool, intervals: Mapping[float, PercentileInterval], repe
         few = (one for one in sample_warnings(pool.waiting_times, requests, intervals) if one.code != "few_samples" or not has_chosen_count)
         yield from few
         if tokens is not None:
-            yield from token_warnings(tokens, requests.ok, pool.count("per_token_unknown"))
+            yield from token_warnings(tokens, pool.count("tokens_unreported"), pool.count("first_tokens_unknown"))
 
     computed = {
         "workload": first.workload,

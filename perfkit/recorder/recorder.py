@@ -1,7 +1,8 @@
 """Records the replies of one worker in one load point, in batches, so that a reply costs little while load is sent."""
 
 import collections
-from collections.abc import Callable, Hashable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,8 @@ _BATCH = 1024
 _OPEN_BATCH = 256
 # replies come in bursts: a step with each reply would add up
 _STEP_EVERY = 8
+_STEP_RESPONSES = 8192
+"""About as many responses to streamed requests are counted in one step."""
 
 # distributions hold answers, and requests without an answer at their age, which is a lower bound
 _IN_DISTRIBUTION = (Outcome.OK, Outcome.INVALID_OUTPUT, Outcome.TIMED_OUT, Outcome.UNFINISHED)
@@ -172,7 +175,11 @@ class Recorder:
 
     def record_pending(self) -> Iterator[None]:
         """Records all replies so far, in steps of less than a millisecond."""
+        yield from self._remaining_steps()
         self._begin_work(self._window_end_ns)
+        yield from self._remaining_steps()
+
+    def _remaining_steps(self) -> Iterator[None]:
         while self._work is not None:
             yield
             if self._work is not None and next(self._work, self) is self:
@@ -240,7 +247,7 @@ class Recorder:
         self._series.add_times(intended[timed], (finished - intended)[timed])
         yield
         inside = self._is_inside(intended, window_end_ns)
-        streamed = self._count_responses(batch, intended, finished, timed, inside, window_end_ns) if self._is_streamed else {}
+        streamed = yield from self._count_responses(batch, intended, finished, timed, inside, window_end_ns)
         if self._addresses is not None:
             replicas = np.array([reply.replica for reply in batch], dtype=np.int64)
             ok_inside = self._is_inside(finished, window_end_ns) & (codes == _CODES[_OK])
@@ -290,15 +297,27 @@ class Recorder:
         timed: npt.NDArray[np.bool_],
         inside: npt.NDArray[np.bool_],
         window_end_ns: int | None,
-    ) -> Mapping[str, tuple[Instants, Instants]]:
-        """Counts the responses to streamed requests; their times, as `StreamedTimes.times`."""
+    ) -> Generator[None, None, Mapping[str, tuple[Instants, Instants]]]:
+        """Counts the responses to streamed requests, if they are any, in steps; their times, as `StreamedTimes.times`."""
+        if not self._is_streamed:
+            return {}
         names = RESPONSES if self._count_tokens is None else EVENTS
-        streamed = streamed_times(batch, intended_ns, finished_ns, timed, inside, names)
-        self._responses += streamed.instants_ns.size
-        self._batches.count("responses_ended", streamed.instants_ns[self._is_inside(streamed.instants_ns, window_end_ns)])
-        for name, requests in streamed.counts.items():
-            self._batches.count(name, intended_ns[requests])
-        return streamed.times
+        responses = np.cumsum([len(reply.responses_ns) for reply in batch])
+        ends = [*(np.flatnonzero(np.diff(responses // _STEP_RESPONSES)) + 1).tolist(), len(batch)]
+        times = collections.defaultdict[str, list[tuple[Instants, Instants]]](list)
+        for first, end in itertools.pairwise([0, *ends]):
+            part = slice(first, end)
+            streamed = streamed_times(batch[part], intended_ns[part], finished_ns[part], timed[part], inside[part], names)
+            self._responses += streamed.instants_ns.size
+            self._batches.count("responses_ended", streamed.instants_ns[self._is_inside(streamed.instants_ns, window_end_ns)])
+            for name, requests in streamed.counts.items():
+                self._batches.count(name, intended_ns[part][requests])
+            for name, (requests, values_ns) in streamed.times.items():
+                times[name].append((requests + first, values_ns))
+            yield
+        return {
+            name: (np.concatenate([one for one, _ in parts]), np.concatenate([one for _, one in parts])) for name, parts in times.items()
+        }
 
     def _good(self, batch: list[Reply], begun_ns: Instants, finished_ns: Instants, tokens: TokenFigures | None) -> npt.NDArray[np.bool_]:
         """Which requests are within each limit; one has no first response, or no further token, is not beyond the limit of those."""

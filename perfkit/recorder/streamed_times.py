@@ -43,7 +43,7 @@ def streamed_times(
     which it began, so that their correlation stays within one part.
     """
     sizes = np.array([len(reply.responses_ns) for reply in batch], dtype=np.int64)
-    instants_ns = np.fromiter((instant for reply in batch for instant in reply.responses_ns), np.int64, int(sizes.sum()))
+    instants_ns = np.concatenate([np.asarray(reply.responses_ns, dtype=np.int64) for reply in batch]) if batch else sizes
     last = np.cumsum(sizes) - 1
     first = last - sizes + 1
     of = np.repeat(np.arange(sizes.size), sizes)

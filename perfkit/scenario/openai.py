@@ -6,6 +6,7 @@ from perfkit.scenario.target import Target
 from perfkit.scenario.workload import Workload
 
 _OF_V2 = ("batch_size", "data", "inputs", "outputs", "encoding", "request_id", "priority", "queue_timeout_ns", "parameters")
+_SEVERAL = ("n", "best_of")
 
 
 def check_api(target: Target, workload: Workload, others: Mapping[str, bool], *, is_streamed: bool) -> None:
@@ -19,6 +20,11 @@ def check_api(target: Target, workload: Workload, others: Mapping[str, bool], *,
         return
     if target.endpoint == "embeddings" and is_streamed:
         raise ValueError("stream: embeddings are not streamed: remove stream")
+    extra = {} if workload.prompts is None else workload.prompts.extra
+    if is_streamed and (several := next((name for name in _SEVERAL if extra.get(name) not in (None, 1)), None)):
+        raise ValueError(
+            f"workload.prompts.extra.{several}: events of several answers in one stream cannot be timed: remove it, or remove stream"
+        )
     defaults = Workload()
     if given := next((name for name in _OF_V2 if getattr(workload, name) != getattr(defaults, name)), None):
         name = given.removesuffix("_ns")

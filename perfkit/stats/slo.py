@@ -128,6 +128,8 @@ class JudgedTimes:
     times: BucketCounts = EMPTY
     windows: Sequence[Sequence[BucketCounts]] = ()
     intervals: Mapping[float, PercentileInterval] = dataclasses.field(default_factory=dict)
+    unknown: int = 0
+    """Further requests whose time is not known."""
 
     def half(self, number: int) -> BucketCounts:
         """The times of the first halves of the windows (0) or of the second (1)."""
@@ -165,6 +167,7 @@ def judge_slo(
     (`precision_above`), with an error of 2.5 % either way for all `load_points` of a run together. Times count one by one if all are beyond the limit, or
     if it is far beyond all of them and an exponential tail leaves no doubt (`_is_far`).
 
+    Unknown times are taken to be all within the limit, and then all beyond it: a verdict stands if it is the same both ways.
     Wrong answers are judged by the interval of their share, since only some answers are checked. The SLO is violated if one limit is,
     otherwise inconclusive if one limit is. Where the target was not steady, a verdict on a percentile stands if it is that of both halves of the windows. An
     overloaded point violates any SLO with limits, since its times grow with the window. An SLO without limits is satisfied.
@@ -207,14 +210,17 @@ _LONGER = (1.5, 2, 3, 5, 10, 20, 50, 100)
 
 def _judge_percentile(quantile: float, limit_ns: int, judged: JudgedTimes, error: float, is_not_steady: bool) -> tuple[Verdict, str]:
     name, times, limit = f"p{round(quantile * 100, 6):g}", judged.times, format_exact_duration(limit_ns)
-    count, above = times.count, times.count_above(limit_ns)
+    count, above, unknown = times.count, times.count_above(limit_ns), judged.unknown
     if not count:
-        return "inconclusive", f"{name} has no samples"
+        return "inconclusive", f"{name} has no samples" + (f", and {unknown:,} unknown times" if unknown else "")
     precision = precision_above([part for parts in judged.windows for part in parts], limit_ns, quantile)
     time = time_of_one(quantile, limit_ns, times, precision, error)
     if precision.is_correlated:
         error *= _CORRELATED
-    verdict = _judge_share(quantile, count / time, above / time, error)
+    verdict = _judge_share(quantile, (count + unknown) / time, above / time, error)
+    is_open = verdict != _judge_share(quantile, (count + unknown) / time, (above + unknown) / time, error)
+    if is_open:
+        verdict = "inconclusive"
     found = f"{above:,} of {count:,} are above {limit}"
     if not is_withheld(quantile, count):
         interval = judged.intervals.get(quantile)
@@ -227,6 +233,10 @@ def _judge_percentile(quantile: float, limit_ns: int, judged: JudgedTimes, error
         found = (
             f"{name}: {found}" + {"violated": ", more than it allows", "satisfied": ", fewer than it allows", "inconclusive": ""}[verdict]
         )
+    if is_open:
+        return verdict, f"{found}, but the times of {unknown:,} further requests are not known, and they decide"
+    if unknown:
+        found += f", whatever the unknown times of {unknown:,} further requests are"
     if verdict == "inconclusive":
         reason = ", because slow requests come in groups" if precision.is_correlated else ""
         longer = next(

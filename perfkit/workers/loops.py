@@ -215,16 +215,22 @@ async def send_pieces(
         at_ns = begun_ns + (clock.now_ns() - _SENT_WITHIN_NS - begun_ns) // NS_PER_S * NS_PER_S
         if phases.window_end_ns is not None and at_ns >= phases.window_end_ns:
             return
+        await _record_pending(recorders)
         awaited = unanswered()
         for recorder in recorders:
             recorder.await_sent_until(clock.now_ns())
         latest_ns = clock.now_ns() + timeout_ns + _LOOK_EVERY_NS
         while sum(recorder.answered_awaited for recorder in recorders) < awaited and clock.now_ns() < latest_ns:
             await clock.sleep_until_ns(clock.now_ns() + _LOOK_EVERY_NS)
-            for recorder in recorders:
-                for _ in recorder.record_pending():
-                    await asyncio.sleep(0)  # requests that are due are sent in between
+            await _record_pending(recorders)
         if loops.stopped_ns:
             return  # the rest is about to come
         loops.report_drops()
         send(at_ns, [recorder.take_before(at_ns) for recorder in recorders])  # at once: what is taken out must not be lost
+
+
+async def _record_pending(recorders: Sequence[Recorder]) -> None:
+    """Records all replies so far; between the steps requests that are due are sent, and answers are received and timed."""
+    for recorder in recorders:
+        for _ in recorder.record_pending():
+            await asyncio.sleep(0)

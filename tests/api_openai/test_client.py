@@ -76,6 +76,30 @@ def test_an_answer_in_one_piece_is_read_also_where_it_is_compressed_unasked():
 
 
 @pytest.mark.parametrize(
+    ("body", "tokens"),
+    [
+        (b'{"data": [], "usage": {"prompt_tokens": 3, "total_tokens": 3}}', TokenCounts(3, 0)),
+        (b'{"usage"\n:\n{"prompt_tokens": 3, "completion_tokens": 2, "details": {"a": {}}}, "choices": [{"text": "\\"usage\\": {"}]}', TokenCounts(3, 2)),
+        (b'{"choices": [{"logprobs": {"usage": -1, "tokens": ["usage"]}}], "usage": null}', None),
+        (b'{"choices": [], "usage": [3, 2]}', None),
+        (b'{"choices": [], "usage": {"prompt_tokens": 3, "x": "%b", "completion_tokens": 2}}' % (b"x" * 5000), None),
+        (b'{"choices": [], "usage": {"x": %b' % (b'{"x": ' * 3000), None),
+        (b'{"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}, "x": {%b}}' % (b'"usage": 1, ' * 100), TokenCounts(3, 2)),
+        (b'{"choices": [], "x": "%b"}' % (b'"usage"' * 100_000), None),
+    ],
+)  # fmt: skip
+def test_the_last_usage_in_an_answer_is_read_without_the_rest_of_it(body, tokens):
+    reply, _, found = replied(servers.answering(whole(body)))
+    assert (reply.outcome, found) == (Outcome.OK, tokens)
+
+
+def test_a_stream_without_content_has_tokens():
+    stream = b'data: {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 1}}\n\ndata: [DONE]\n\n'
+    reply, _, tokens = replied(servers.answering([STREAM, piece(stream), b"0\r\n\r\n"]), is_streamed=True)
+    assert (reply.outcome, len(reply.responses_ns), tokens) == (Outcome.OK, 0, TokenCounts(3, 1, 0))
+
+
+@pytest.mark.parametrize(
     ("body", "words"),
     [
         ({"error": {"message": "out of memory"}}, "it holds an error: out of memory"),

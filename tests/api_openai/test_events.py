@@ -1,6 +1,7 @@
 """Streams of chunks as literal bytes: which events have content, what they report, and what is refused."""
 
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -50,6 +51,7 @@ def received(*pieces, each_ns=10):
         delta(reasoning_content="hm"),
         delta(reasoning="hm"),
         delta(refusal="no"),
+        delta(content=[{"type": "text", "text": "a"}]),
         delta(tool_calls=[{"index": 0, "function": {"name": "f", "arguments": ""}}]),
         delta(content="", tool_calls=[{"index": 0, "function": {"arguments": "{"}}]),
         {"choices": [{"index": 0, "text": "a"}]},
@@ -82,8 +84,11 @@ STOP = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
         ([with_usage(3, content="a b c"), with_usage(4, content="d"), FINISH], 4, 1, True),
         ([with_usage(3, content="a b c"), delta(content="d"), FINISH], 4, None, True),
         ([delta(content="a b c d"), FINISH], 4, 0, True),
-        ([delta(content="a"), delta(content="b"), STOP], 3, 1, False),  # the last token ends the text, and has an event without content
-        ([delta(content="a"), delta(content="b"), STOP], 2, 1, False),  # it is not counted
+        ([delta(content="a"), delta(content="b"), STOP], 3, None, False),  # either event has two tokens, or the third one ends the text
+        ([delta(content="a"), delta(content="b"), {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}], 3, None, False),
+        ([delta(content="a"), delta(content="b"), STOP], 2, 1, False),
+        ([with_usage(1, content="a"), with_usage(2, content="b"), STOP], 3, 1, False),
+        ([with_usage(1, content="a"), with_usage(3, content="b"), STOP], 3, 2, True),
         ([delta(content="a"), delta(content="b"), FINISH], 3, None, True),
         ([delta(content="a"), delta(content="b"), STOP], 4, None, True),
         ([with_usage(1, content="a"), with_usage(2, content="b"), with_usage(3, role="assistant"), STOP], 3, 1, False),
@@ -99,6 +104,16 @@ def test_the_tokens_after_the_first_event_are_those_that_events_report_or_that_l
 def test_without_a_usage_nothing_is_known_of_tokens():
     answer, _ = received(event(delta(content="a")), event({**delta(content="b"), "usage": None}), DONE)
     assert answer.tokens is None
+
+
+def test_of_a_usage_only_its_own_bytes_are_read_however_large_the_event_is():
+    values = b"[" + b"{}," * 2_100_000 + b"{}]"
+    large = b'{"choices": [{"delta": {"content": "b"}}], "usage": {"prompt_tokens": 5, "completion_tokens": 2}, "x": %b}' % values
+    answer, reply = received(event(delta(content="a")), b"data: %b\n\n" % large, DONE)
+    tracemalloc.start()
+    tokens, (_, most_bytes) = answer.tokens, tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (reply.outcome, tokens, most_bytes < 100_000) == (Outcome.OK, TokenCounts(5, 2, 1), True)
 
 
 @pytest.mark.parametrize("number", [-1, 1.5, True, "7", None, 10**9, [1]])
@@ -143,6 +158,9 @@ def test_a_text_that_speaks_of_an_error_is_content():
         [event(FINISH)],
         [event({"choices": [{"delta": {"content": "b"}, "finish_reason": "stop"}]})],
         [event(FINISH), event(usage(1))],
+        [event(FINISH), event({"choices": [], "timings": {}})],
+        [event({"choices": [{"delta": {"content": "b"}, "finish_reason": "stop"}]}), event({"choices": [], "timings": {}})],
+        [event(usage(1)), event({"object": "ping"})],
         [DONE],
     ],
 )
@@ -150,7 +168,17 @@ def test_a_stream_without_done_is_whole_if_it_says_why_it_ends(end):
     assert received(event(delta(content="a")), *end)[1].outcome is Outcome.OK
 
 
-@pytest.mark.parametrize("start", [[], [event(ROLE)], [event(delta(content="a"))], [event(usage(1)), event(delta(content="a"))]])
+@pytest.mark.parametrize(
+    "start",
+    [
+        [],
+        [event(ROLE)],
+        [event(delta(content="a"))],
+        [event(usage(1)), event(delta(content="a"))],
+        [event(with_usage(0, role="assistant", content=""))],
+        [event(with_usage(1, content="a"))],
+    ],
+)
 def test_a_stream_that_just_ends_is_cut_off(start):
     _, reply = received(*start)
     assert (reply.outcome, reply.error) == (Outcome.INVALID_OUTPUT, CUT_OFF)

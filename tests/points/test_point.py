@@ -250,3 +250,41 @@ def test_an_slo_on_first_responses_judges_the_repetitions_together(measured, lim
     assert judged is not None
     assert judged.verdict == verdict
     assert "the first response's p99 is 10.0 ms" in judged.reason
+
+
+def with_counts(part, times=(), **counts):
+    """The same measurement with further times, 7 ms each, and counts of its window."""
+    window = part.window
+    further = {name: BucketCounts.of([7 * MS] * number) for name, number in dict(times).items()}
+    changed = dataclasses.replace(window, times={**window.times, **further}, counts={**window.counts, **counts})
+    return dataclasses.replace(part, window=changed, has_slo=True)
+
+
+@pytest.mark.parametrize(
+    ("unknown", "cut_off", "verdict"), [(0, 0, "satisfied"), (1, 0, "satisfied"), (400, 0, "inconclusive"), (0, 400, "inconclusive")]
+)
+def test_times_per_token_that_are_not_known_may_leave_the_verdict_open(measured, unknown, cut_off, verdict):
+    counts = {"tokens_reported": 700 + unknown, "per_token_unknown": unknown, "first_tokens_unknown": unknown, "per_token_cut_off": cut_off}
+    part = with_counts(measured([MS] * (700 + unknown)), {"time_per_output_token": 700}, **counts)
+    judged = LoadSummary([part], SloLimits({}, further_ns={"time_per_output_token": {0.99: 9 * MS}})).pooled().slo
+    assert judged.verdict == verdict
+    assert (f"{unknown + cut_off} further requests" in judged.reason) == (unknown + cut_off > 0)
+
+
+@pytest.mark.parametrize(
+    ("reported", "unreported", "first_unknown", "words"),
+    [
+        (40, 0, 0, {}),
+        (40, 3, 2, {"tokens_unreported": "3 of 43 answers do not", "first_tokens_unknown": "of 2 of 43 answers is withheld"}),
+        (0, 3, 0, {"tokens_unreported": "No answer reports its tokens"}),
+    ],
+)
+def test_in_a_mix_only_answers_of_apis_with_tokens_can_lack_them(measured, reported, unreported, first_unknown, words):
+    """A hundred answers, of which those without a count come from a v2 server."""
+    found = point(
+        with_counts(measured([MS] * 100), tokens_reported=reported, tokens_unreported=unreported, first_tokens_unknown=first_unknown)
+    )
+    said = {one.code: one.message for one in found.warnings if "token" in one.code}
+    assert {*said} == {*words}
+    assert all(part in said[code] for code, part in words.items())
+    assert (found.output_tokens_per_s is None) == (unreported > 0)

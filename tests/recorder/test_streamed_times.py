@@ -4,6 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfkit.recorder import recorder
 from perfkit.recorder.histogram import encode
 from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.recording import merge
@@ -177,3 +178,26 @@ def test_the_live_view_gets_the_responses_so_far_recorded_or_not():
     for index in range(1500):  # more than are recorded at once
         recorder.add(reply(START + index * MS, [MS, MS, MS]))
     assert recorder.live_figures(0, START + S, 0).responses == 4500
+
+
+def test_many_responses_are_counted_in_several_steps_as_they_are_in_one(monkeypatch):
+    random = np.random.default_rng(5)
+    outcomes = [Outcome.OK, Outcome.OK, Outcome.TIMED_OUT, Outcome.REJECTED]
+    drawn = [
+        (START + int(random.integers(-S, 11 * S)), random.integers(0, 50 * MS, int(random.integers(0, 7))), outcomes[number % 4])
+        for number in range(200)
+    ]
+
+    def recorded():
+        own = Recorder(window_start_ns=START, window_end_ns=END, is_streamed=True)
+        for started_ns, gaps_ns, outcome in drawn:
+            own.add(reply(started_ns, gaps_ns, outcome, rest_ns=MS))
+        steps = sum(1 for _ in own.record_pending())
+        window = cut(own.finish(END), START, is_open=False)
+        return steps, {name: values(window, name) for name in NAMES}, dict(window.counts), window.outcomes
+
+    steps, *expected = recorded()
+    monkeypatch.setattr(recorder, "_STEP_RESPONSES", 10)
+    more_steps, *found = recorded()
+    assert found == expected
+    assert more_steps > steps + 20

@@ -60,26 +60,29 @@ def test_in_an_open_loop_the_first_token_is_timed_from_the_intended_start():
 
 
 @pytest.mark.parametrize(
-    ("tokens", "events_ms", "unknown"),
+    ("tokens", "events_ms", "unknown", "first_unknown"),
     [
-        (None, (5, 9), 1),
-        (TokenCounts(1, 4), (5, 9), 1),
-        (TokenCounts(1, 4, 0), (5,), 0),
-        (TokenCounts(1, 0, 0), (), 0),
-        (TokenCounts(1, 3, 0), (5, 9), 0),
+        (None, (5, 9), 1, 0),
+        (TokenCounts(1, 4), (5, 9), 1, 1),
+        (TokenCounts(1, 4, 0), (5,), 0, 0),
+        (TokenCounts(1, 0, 0), (), 0, 0),
+        (TokenCounts(1, 4), (), 0, 0),
+        (TokenCounts(1, 3, 0), (5, 9), 0, 0),
     ],
 )
-def test_no_time_per_token_is_made_up(tokens, events_ms, unknown):
+def test_no_time_per_token_is_made_up(tokens, events_ms, unknown, first_unknown):
     window = window_of(reply(tokens, *events_ms))
     assert times(window, "time_per_output_token") == encode(EMPTY)
-    assert window.count("per_token_unknown") == unknown
+    assert (window.count("per_token_unknown"), window.count("first_tokens_unknown")) == (unknown, first_unknown)
     assert (window.count("tokens_reported"), window.count("tokens_unreported")) == ((0, 1) if tokens is None else (1, 0))
 
 
 def test_failed_requests_have_no_tokens():
     window = window_of(reply(TokenCounts(7, 11, 10), 50, 60, outcome=Outcome.TIMED_OUT))
-    assert {name for name in window.counts if "token" in name} == set()
+    assert {name: window.count(name) for name in window.counts if "token" in name} == {"per_token_cut_off": 1}
     assert times(window, "first_token_time") == bucketed(50)
+    refused = window_of(reply(None, 50, 60, outcome=Outcome.REJECTED), reply(None, outcome=Outcome.TIMED_OUT))
+    assert {name for name in refused.counts if "token" in name} == set()
 
 
 def test_rates_are_of_answers_that_end_in_the_window_and_the_counts_of_those_that_begin_in_it():

@@ -45,6 +45,8 @@ def test_an_address_says_which_api_is_spoken(tmp_path, target, api, path):
         ({"slo": {"first_response": {"p99": "1s"}}, "stream": {}}, "slo.first_response is for api: v2"),
         ({"target": {**TARGET, "api": "v2"}, "stream": {}, "slo": {"per_token": {"p99": "1s"}}}, "slo.per_token is for api: openai"),
         ({"workload": {"prompts": {"values": ["a"], "file": "x"}}}, "values and file exclude each other"),
+        ({"workload": {"prompts": {"extra": {"n": 2}}}, "stream": {}}, "workload.prompts.extra.n: events of several answers"),
+        ({"workload": {"prompts": {"extra": {"best_of": 3, "n": 1}}}, "stream": {}}, "workload.prompts.extra.best_of: events of several"),
         ({"workload": {"prompts": {"max_tokens": 0}}}, "expected a number of tokens, or a law"),
         ({"workload": {"prompts": {"max_tokens": {"normal": 5}}}}, "expected a number of tokens, or a law"),
         ({"workload": {"prompts": {"max_tokens": {"lognormal": 0, "sigma": 1}}}}, "max_tokens.lognormal"),
@@ -56,3 +58,9 @@ def test_what_does_not_go_together_is_said(changes, words):
     with pytest.raises(ScenarioError) as caught:
         read_document({**BASE, **changes})
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(("extra", "stream"), [({"n": 2}, None), ({"n": 1, "best_of": 1}, {})])
+def test_several_answers_are_refused_only_in_one_stream(extra, stream):
+    read = read_document({**BASE, "workload": {"prompts": {"extra": extra}}, **({} if stream is None else {"stream": stream})})
+    assert read.scenario.workload.prompts.extra == extra

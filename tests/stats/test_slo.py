@@ -1,5 +1,7 @@
 """SLOs: satisfied, violated, or not to be judged."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -53,6 +55,32 @@ def test_the_test_of_independent_times_is_the_exact_binomial_one():
             assert found == "inconclusive"
         if most < 0.001:
             assert found == "violated"
+
+
+@pytest.mark.parametrize(
+    ("beyond", "unknown", "verdict"),
+    [
+        (0, 2, "satisfied"),
+        (0, 100, "inconclusive"),
+        (100, 100, "violated"),
+        (100, 20_000, "inconclusive"),
+        (10, 5, "inconclusive"),
+    ],
+)
+def test_a_verdict_stands_if_unknown_times_cannot_change_it(beyond, unknown, verdict):
+    times = dataclasses.replace(independent(1000, beyond), unknown=unknown)
+    found = judge_slo(SloLimits({0.99: 12 * MS}), times, 0.0)
+    least, most = (
+        (scipy.stats.binom.cdf(above, 1000 + unknown, 0.01), scipy.stats.binom.sf(above - 1, 1000 + unknown, 0.01))
+        for above in (beyond, beyond + unknown)
+    )
+    if verdict == "satisfied":
+        assert most[0] < 0.025
+    if verdict == "violated":
+        assert least[1] < 0.025
+    assert found.verdict == verdict
+    assert f"{unknown:,} further requests" in found.reason
+    assert judge_slo(SloLimits({0.99: 12 * MS}), JudgedTimes(unknown=7), 0.0).reason.endswith("p99 has no samples, and 7 unknown times.")
 
 
 def test_the_load_points_of_a_run_share_the_error():

@@ -63,10 +63,10 @@ def _addressed(*arguments, **options) -> Case:
     return lambda _: point(addressed(measurement, *arguments, **options)).warnings
 
 
-def _tokens(*, ok=10, reported=10, several=0, without_time=0) -> Case:
-    """Answers of which so many report their tokens, have several in an event, or have no known time per token."""
+def _tokens(*, reported=10, several=0, without_time=0) -> Case:
+    """Ten answers of which so many report their tokens, have several in an event, or have no known time per token."""
     tokens = Tokens(input=70, output=40, reported=reported, several_in_event=several)
-    return lambda _: token_warnings(tokens, ok, without_time)
+    return lambda _: token_warnings(tokens, 10 - reported, without_time)
 
 
 def _fleet(*service_ms: int, clock_bound_ns=0) -> Case:
