@@ -196,7 +196,7 @@ def test_no_command_writes_or_prints_the_password_of_a_url(perfkit, write_scenar
         assert not path.is_file() or not [secret for secret in PLANTED if secret.encode() in path.read_bytes()], path
 
 
-@pytest.mark.parametrize("before", [0, 250, 20_000])
+@pytest.mark.parametrize("before", [0, 180, 20_000])
 def test_no_part_of_a_long_token_is_stored_that_a_body_in_place_of_a_stream_repeats(perfkit, write_scenario, before):
     token, requests = "".join(f"{number:04x}" for number in range(500)), itertools.count()
 
@@ -223,5 +223,5 @@ def test_no_part_of_a_long_token_is_stored_that_a_body_in_place_of_a_stream_repe
         finished = perfkit.measure(scenario, environ={"TOKEN": token})
     assert finished.result["points"][0]["requests"]["broken"] > 0
     stored = (finished.folder / "result.json").read_text()
-    assert ("not allowed: Bearer <redacted>" in stored) == (before < 300)
-    assert token[:100] not in stored
+    assert ("not allowed: <redacted>" in stored) == (before < 300)
+    assert token[:20] not in stored
