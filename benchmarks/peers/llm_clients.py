@@ -1,18 +1,20 @@
 """perfkit beside AIPerf and guidellm on the bundled server's OpenAI API: a stall that all should see, and what an event costs them.
 
     python -m benchmarks.peers.llm_clients --aiperf PATH/bin/aiperf --guidellm PATH/bin/guidellm [--part stall cost] [--rate 20 100]
-                                           [--streams 1 16 64] [--seconds 40] [--realtime] [--out reports/llm-clients.md]
+                                           [--streams 1 16 64] [--rounds 2] [--seconds 40] [--realtime stall] [--out reports/llm-clients.md]
 
 Each of the two is installed by the caller in an environment of its own (`pip install aiperf`, `pip install guidellm`); one that is not given is left
 out. All send the same prompt to chats of the model `synthetic`, streamed, with the options that their documentation recommends, and count tokens by what the server
 reports. Both need a tokenizer nevertheless: guidellm's Python makes one whose tokens are words, since hubs of models may be out of reach.
 
 *stall*: requests at a fixed rate, while no request gets its first event in one second of every ten. The truth is what the simulated queue
-gives for arrivals at exactly that rate, in whole periods. *cost*: closed loops, with a long and a short run each; CPU seconds, user and system, of the client
-and all processes that it started, by the requests that the server counted between them. Takes about 20 minutes.
+gives for arrivals at exactly that rate, in whole periods. *cost*: closed loops that send short answers first and long ones then; CPU seconds, user and
+system, of the client and all processes that it started, between two instants of each half, by the requests that the server counted between them. What
+clients do before their first request and after their last one is not in it. The stall takes about 5 minutes, the cost 4.
 """
 
 import argparse
+import contextlib
 import http.client
 import json
 import os
@@ -22,8 +24,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import psutil
@@ -38,9 +40,10 @@ OWN, AIPERF, GUIDELLM = "perfkit", "AIPerf", "guidellm"
 PROMPT = "one two three four five six seven eight"
 STALL = "service=constant:20ms,servers=1000,stall=1s/10s,gap=5ms,usage=chunks"
 STALL_TOKENS = 8
-LONG_TOKENS, SHORT_TOKENS = 64, 4
+LONG_TOKENS, SHORT_TOKENS = 32, 4
 EVENTS_PER_S = 1600  # of all streams of a closed loop, or 1000 of a single one: what the server can send on time beside a busy client
-COST_SECONDS, START_SECONDS = 12.0, 3.0
+COST_SECONDS = 2.0  # of the requests of each length, whose first and last are left out
+_LEFT_OUT = 8  # besides one for each stream: what clients ask before their load is counted, too
 _TIMEOUT_S = 240
 _POLL_INTERVAL_S = 0.1
 _PHASES = 20
@@ -56,34 +59,37 @@ PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]").save_pret
 
 
 class LlmLoad(NamedTuple):
-    """Chats with so many output tokens: at a rate for some time, or so many streams at a time for about that time."""
+    """Chats with these output tokens, in this order: at a rate for some time, or so many streams at a time until all are answered."""
 
-    url: str
-    tokens: int
-    seconds: float
-    requests: int
-    """What a client that takes no time in a closed loop is given in its place."""
+    server: RunningServer
+    tokens: Sequence[int]
+    seconds: float = 0.0
     rate_per_s: float | None = None
     streams: int = 1
 
 
-class LlmFigures(NamedTuple):
-    """What a client reports, and the CPU time of its processes."""
+class Sample(NamedTuple):
+    """The CPU time of a client's processes so far, and the requests that the server has answered since it began."""
 
-    requests: float
+    cpu_s: float
+    counted: int
+
+
+class LlmFigures(NamedTuple):
+    """What a client reports, and the samples of its run."""
+
     per_s: float
     first_token_p99_ms: float
-    cpu_s: float
-    counted: int = 0
-    """The requests that the server counted."""
+    samples: Sequence[Sample]
 
 
 LlmClient = Callable[[LlmLoad, pathlib.Path], LlmFigures]
 
 
-def run_tree(command: Sequence[str], folder: pathlib.Path) -> float:
-    """Runs a client to its end; returns the CPU seconds of all processes that it started, also of those that it killed. Raises ClientError."""
-    log = folder / "log"
+def run_tree(command: Sequence[str], folder: pathlib.Path, server: RunningServer) -> list[Sample]:
+    """Runs a client to its end; returns samples of the CPU seconds of all processes that it started, also of those that it killed. Raises ClientError."""
+    log, before = folder / "log", server.inference_count("synthetic")
+    samples = list[Sample]()
     with log.open("wb") as stream:
         process = psutil.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, cwd=ROOT)
         seen: dict[tuple[int, float], float] = {}
@@ -94,13 +100,15 @@ def run_tree(command: Sequence[str], folder: pathlib.Path) -> float:
                     one.kill()
                 process.wait()
                 raise ClientError(f"{command[0]} did not end within {_TIMEOUT_S} s")
+            counted = server.inference_count("synthetic") - before
             _note_cpu(process, seen)
+            samples.append(Sample(sum(seen.values()), counted))
             time.sleep(_POLL_INTERVAL_S)
     if process.returncode not in (0, 5):  # 5: perfkit's, where it was the bottleneck itself
         raise ClientError(
             f"{command[0]} ended with exit code {process.returncode}: {log.read_text(encoding='utf-8', errors='replace')[-1500:]}"
         )
-    return sum(seen.values())
+    return [*samples, Sample(sum(seen.values()), server.inference_count("synthetic") - before)]
 
 
 def _note_cpu(process: psutil.Process, seen: dict[tuple[int, float], float]) -> None:
@@ -117,58 +125,59 @@ def _note_cpu(process: psutil.Process, seen: dict[tuple[int, float], float]) -> 
             continue
 
 
+def write_rows(path: pathlib.Path, rows: Iterable[Mapping[str, object]]) -> pathlib.Path:
+    """A file of JSON lines."""
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    return path
+
+
 def run_own(load: LlmLoad, folder: pathlib.Path) -> LlmFigures:
     """`perfkit run`, whose whole window counts."""
-    rate = load.rate_per_s
-    loop: dict[str, Any] = (
-        {"closed": {"concurrency": [load.streams]}} if rate is None else {"open": {"rate": [rate], "arrivals": "constant"}}
-    )
+    rate, is_open = load.rate_per_s, load.rate_per_s is not None
+    prompts = write_rows(folder / "prompts.jsonl", ({"prompt": PROMPT, "max_tokens": tokens} for tokens in load.tokens))
     scenario = {
-        "target": {"url": load.url, "model": "synthetic", "api": "openai"},
-        "workload": {"prompts": {"values": [PROMPT], "max_tokens": load.tokens, "extra": {"ignore_eos": True}}},
+        "target": {"url": load.server.url(), "model": "synthetic", "api": "openai"},
+        "workload": {"prompts": {"file": str(prompts), "extra": {"ignore_eos": True}}},
         "stream": {},
-        "load": loop,
-        "measure": {"warmup": "0s", "duration": f"{load.seconds:g}s", "repetitions": 1},
+        "load": {"open": {"rate": [rate], "arrivals": "constant"}} if is_open else {"closed": {"concurrency": [load.streams]}},
+        "measure": {"warmup": "0s", "repetitions": 1} | ({"duration": f"{load.seconds:g}s"} if is_open else {"requests": len(load.tokens)}),
     }
-    cpu_s = run_tree(
-        [sys.executable, "-m", "perfkit", "run", str(write_scenario(folder, scenario)), "--quiet", "--out", f"{folder}/out"], folder
-    )
+    command = [sys.executable, "-m", "perfkit", "run", str(write_scenario(folder, scenario)), "--quiet", "--out", f"{folder}/out"]
+    samples = run_tree(command, folder, load.server)
     (point,) = json.loads((folder / "out" / "result.json").read_text(encoding="utf-8"))["points"]
     requests, p99_ns = point["requests"], point["first_token_time_ns"]["p99"]
     if requests["ok"] != requests["sent"]:
         raise ClientError(f"perfkit had failures: {requests}")
-    return LlmFigures(requests["sent"], point["throughput_per_s"], float("nan") if p99_ns is None else p99_ns / 1e6, cpu_s)
+    return LlmFigures(point["throughput_per_s"], float("nan") if p99_ns is None else p99_ns / 1e6, samples)
 
 
 def aiperf_client(program: pathlib.Path, tokenizer: pathlib.Path) -> LlmClient:
     """AIPerf, without the telemetry that needs a GPU or a server's metrics."""
 
     def run(load: LlmLoad, folder: pathlib.Path) -> LlmFigures:
-        prompts = folder / "prompts.jsonl"
-        prompts.write_text(json.dumps({"text": PROMPT}) + "\n", encoding="utf-8")
+        rows = ({"text": PROMPT, "output_length": tokens} for tokens in load.tokens)
         command = [
             str(program),
             "profile",
             "--model=synthetic",
-            f"--url={load.url}",
+            f"--url={load.server.url()}",
             "--endpoint-type=chat",
             "--streaming",
             f"--tokenizer={tokenizer}",
-        ]
-        command += [
-            f"--input-file={prompts}",
+            "--use-server-token-count",
+            f"--input-file={write_rows(folder / 'prompts.jsonl', rows)}",
             "--custom-dataset-type=single_turn",
-            f"--output-tokens-mean={load.tokens}",
+            "--dataset-sampling-strategy=sequential",
             "--extra-inputs=ignore_eos:true",
         ]
         command += ["--no-gpu-telemetry", "--no-server-metrics", "--ui=none", f"--artifact-dir={folder}/out"]
         if load.rate_per_s is None:
-            command += [f"--concurrency={load.streams}", f"--request-count={load.requests}"]
+            command += [f"--concurrency={load.streams}", f"--request-count={len(load.tokens)}"]
         else:
             command += [f"--request-rate={load.rate_per_s:g}", "--arrival-pattern=constant", f"--benchmark-duration={load.seconds:g}"]
-        cpu_s = run_tree(command, folder)
+        samples = run_tree(command, folder, load.server)
         report = json.loads((folder / "out" / "profile_export_aiperf.json").read_text(encoding="utf-8"))
-        return LlmFigures(report["request_count"]["avg"], report["request_throughput"]["avg"], report["time_to_first_token"]["p99"], cpu_s)
+        return LlmFigures(report["request_throughput"]["avg"], report["time_to_first_token"]["p99"], samples)
 
     return run
 
@@ -177,17 +186,17 @@ def guidellm_client(program: pathlib.Path, tokenizer: pathlib.Path) -> LlmClient
     """guidellm, which saves a sample of its requests rather than all, as its documentation recommends."""
 
     def run(load: LlmLoad, folder: pathlib.Path) -> LlmFigures:
-        prompts, out = folder / "prompts.jsonl", folder / "out.json"
-        row = json.dumps({"prompt": PROMPT, "output_tokens_count": load.tokens}) + "\n"
-        prompts.write_text(row * 10_000, encoding="utf-8")  # each row is sent once
+        out = folder / "out.json"
+        rows = ({"prompt": PROMPT, "output_tokens_count": tokens} for tokens in load.tokens)
+        prompts = write_rows(folder / "prompts.jsonl", rows)  # each row is sent once
         is_open = load.rate_per_s is not None
         profile = f"kind=constant,rate={load.rate_per_s:g}" if load.rate_per_s is not None else f"kind=concurrent,streams={load.streams}"
-        limit = f"kind=max_duration,seconds={load.seconds:g}" if is_open else f"kind=max_requests,count={load.requests}"
+        limit = f"kind=max_duration,seconds={load.seconds:g}" if is_open else f"kind=max_requests,count={len(load.tokens)}"
         command = [
             str(program),
             "run",
             "--backend",
-            f"kind=openai_http,target={load.url},model=synthetic",
+            f"kind=openai_http,target={load.server.url()},model=synthetic",
             "--profile",
             profile,
             "--constraint",
@@ -195,21 +204,30 @@ def guidellm_client(program: pathlib.Path, tokenizer: pathlib.Path) -> LlmClient
         ]
         command += ["--tokenizer", f"kind=huggingface_auto,model={tokenizer}", "--data", f"kind=json_file,path={prompts}"]
         command += ["--metrics", "kind=generative,sample_size=20", "--output", f"kind=json,path={out}", "--disable-console"]
-        cpu_s = run_tree(command, folder)
+        samples = run_tree(command, folder, load.server)
         (benchmark,) = json.loads(out.read_text(encoding="utf-8"))["benchmarks"]
         metrics = benchmark["metrics"]
         p99_ms = metrics["time_to_first_token_ms"]["successful"]["percentiles"]["p99"]
-        return LlmFigures(metrics["request_totals"]["successful"], metrics["requests_per_second"]["successful"]["mean"], p99_ms, cpu_s)
+        return LlmFigures(metrics["requests_per_second"]["successful"]["mean"], p99_ms, samples)
 
     return run
 
 
-def measured(client: LlmClient, server: RunningServer, load: LlmLoad) -> LlmFigures:
-    """A run of a client, with the requests that the server counted."""
-    before = server.inference_count("synthetic")
+def measured(client: LlmClient, load: LlmLoad) -> LlmFigures:
+    """A run of a client."""
     with tempfile.TemporaryDirectory(prefix="perfkit-llm-") as name:
-        figures = client(load, pathlib.Path(name))
-    return figures._replace(counted=server.inference_count("synthetic") - before)
+        return client(load, pathlib.Path(name))
+
+
+@contextlib.contextmanager
+def priority(options: argparse.Namespace, part: str) -> Iterator[None]:
+    """Runs the block, with the servers and clients that it starts, at real-time priority if that is wanted for this part."""
+    if part in options.realtime:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def begin_stalls(server: RunningServer) -> None:
@@ -236,7 +254,7 @@ def compare_stalls(report: Report, clients: Mapping[str, LlmClient], options: ar
     """The section on stalls."""
     report.section(
         "A stall of 1 s in 10",
-        f"Chats at a fixed rate for {options.seconds:g} s, {STALL_TOKENS} tokens each, beginning at any instant of a period. In one second of every ten no request gets its first event; all that wait get it at the "
+        f"Chats at a fixed rate for {options.seconds:g} s, {STALL_TOKENS} tokens each, one run of each client{_at(options, 'stall')}, beginning at any instant of a period. In one second of every ten no request gets its first event; all that wait get it at the "
         f"end of that second (`{STALL}`). The *truth* depends on when in a period the requests begin; *off by* is the distance to it.",
         "",
     )
@@ -246,24 +264,49 @@ def compare_stalls(report: Report, clients: Mapping[str, LlmClient], options: ar
         for name, client in clients.items():
             with running_server("--model=synthetic", "--synthetic", STALL) as server:
                 begin_stalls(server)
-                found = measured(client, server, LlmLoad(server.url(), STALL_TOKENS, options.seconds, 0, rate_per_s=rate_per_s))
+                tokens = [STALL_TOKENS] * round(1.2 * rate_per_s * options.seconds)
+                found = measured(client, LlmLoad(server, tokens, options.seconds, rate_per_s=rate_per_s))
             off_ms = found.first_token_p99_ms - min(max(found.first_token_p99_ms, low_ms), high_ms)
             truth, off = f"{low_ms:.0f} to {high_ms:.0f} ms", f"{off_ms:+.1f} ms" if off_ms else "within"
-            cpu = f"{1e3 * found.cpu_s / found.counted:.1f} ms"
+            cpu = f"{1e3 * found.samples[-1].cpu_s / found.samples[-1].counted:.1f} ms"
             report.row(name, f"{rate_per_s:g}/s", f"{found.per_s:.1f}/s", f"{found.first_token_p99_ms:.1f} ms", truth, off, cpu)
 
 
-def cpu_ms(client: LlmClient, server: RunningServer, tokens: int, streams: int, gap_ms: float) -> float:
-    """CPU milliseconds of a request, between a short and a long run."""
-    stream_s = 0.005 + gap_ms * (tokens - 1) / 1e3
-    runs = []
-    for seconds in (START_SECONDS, COST_SECONDS):
-        requests = max(2, round(seconds / stream_s)) * streams
-        runs.append(measured(client, server, LlmLoad(server.url(), tokens, seconds, requests, streams=streams)))
-    short, long = runs
-    if long.counted <= short.counted:
-        raise ClientError(f"the server counted {short.counted} requests of a short run and {long.counted} of a long one")
-    return 1e3 * (long.cpu_s - short.cpu_s) / (long.counted - short.counted)
+def _at(options: argparse.Namespace, part: str) -> str:
+    return " at real-time priority" * (part in options.realtime)
+
+
+class Cost(NamedTuple):
+    """The CPU milliseconds of a request with the fewer, and with the more tokens."""
+
+    short_ms: float
+    long_ms: float
+
+    @property
+    def event_us(self) -> float:
+        """CPU microseconds of an event."""
+        return 1e3 * (self.long_ms - self.short_ms) / (LONG_TOKENS - SHORT_TOKENS)
+
+
+def cost_of(client: LlmClient, streams: int, gap_ms: float) -> Cost:
+    """The cost of requests from one run, of short answers first and long ones then; raises ClientError."""
+    left_out, counts = streams + _LEFT_OUT, list[int]()
+    for tokens in (SHORT_TOKENS, LONG_TOKENS):
+        stream_s = 0.005 + gap_ms * (tokens - 1) / 1e3
+        counts.append(2 * left_out + max(2, round(COST_SECONDS / stream_s)) * streams)
+    short, long = counts
+    declared = f"service=constant:5ms,servers=1000,gap={gap_ms:g}ms,usage=chunks"
+    with running_server("--model=synthetic", "--synthetic", declared) as server:
+        found = measured(client, LlmLoad(server, [SHORT_TOKENS] * short + [LONG_TOKENS] * long, streams=streams))
+    return Cost(_cpu_ms(found.samples, left_out, short - left_out), _cpu_ms(found.samples, short + left_out, short + long - left_out))
+
+
+def _cpu_ms(samples: Sequence[Sample], begin: int, end: int) -> float:
+    """CPU milliseconds of a request, from the first sample with so many requests answered to the first with so many more."""
+    first, last = (next((sample for sample in samples if sample.counted >= count), samples[-1]) for count in (begin, end))
+    if last.counted <= first.counted:
+        raise ClientError(f"the server counted no requests between the samples with {begin} and {end}, but {samples[-1].counted} in all")
+    return 1e3 * (last.cpu_s - first.cpu_s) / (last.counted - first.counted)
 
 
 def compare_costs(report: Report, clients: Mapping[str, LlmClient], options: argparse.Namespace) -> None:
@@ -271,7 +314,8 @@ def compare_costs(report: Report, clients: Mapping[str, LlmClient], options: arg
     report.section(
         "CPU per request and per event",
         f"Closed loops; events of one token. The cost of an event is that by which requests of {LONG_TOKENS} tokens cost more than those of {SHORT_TOKENS}, shared among "
-        f"the tokens between; medians of {options.rounds} rounds.",
+        f"the tokens between. Medians of {options.rounds} round{'s' * (options.rounds != 1)}{_at(options, 'cost')}, with the lowest and the highest; the ratio of medians only where no two rounds are in the other order. What clients do before "
+        "the first and after the last requests is not in it, such as the reading of prompts and the making of reports.",
         "",
     )
     report.table(
@@ -281,22 +325,32 @@ def compare_costs(report: Report, clients: Mapping[str, LlmClient], options: arg
         f">CPU per request of {SHORT_TOKENS}",
         f">of {LONG_TOKENS}",
         ">per event",
-        ">of 64, beside perfkit",
+        f">of {LONG_TOKENS}, beside perfkit",
     )
     for streams in options.streams:
         gap_ms = max(1.0, streams * 1e3 / EVENTS_PER_S)
-        declared = f"service=constant:5ms,servers=1000,gap={gap_ms:g}ms,usage=chunks"
-        own_ms = float("nan")
-        for name, client in clients.items():
-            with running_server("--model=synthetic", "--synthetic", declared) as server:
-                short_ms, long_ms = (
-                    statistics.median(cpu_ms(client, server, tokens, streams, gap_ms) for _ in range(options.rounds))
-                    for tokens in (SHORT_TOKENS, LONG_TOKENS)
-                )
-            own_ms = long_ms if name == OWN else own_ms
-            event_us = 1e3 * (long_ms - short_ms) / (LONG_TOKENS - SHORT_TOKENS)
-            cells = (f"{short_ms:.2f} ms", f"{long_ms:.2f} ms", f"{event_us:.0f} us", f"{long_ms / own_ms:.1f} times")
-            report.row(streams, f"{gap_ms:g} ms", name, *cells)
+        costs: dict[str, list[Cost]] = {name: [] for name in clients}
+        for _ in range(options.rounds):
+            for name, client in clients.items():
+                costs[name].append(cost_of(client, streams, gap_ms))
+        own_ms = [cost.long_ms for cost in costs[OWN]]
+        for name, found in costs.items():
+            columns = [cost.short_ms for cost in found], [cost.long_ms for cost in found], [cost.event_us for cost in found]
+            cells = [_with_range(values, unit) for values, unit in zip(columns, ("ms", "ms", "us"), strict=True)]
+            report.row(streams, f"{gap_ms:g} ms", name, *cells, _ratio(columns[1], own_ms) if name != OWN else "")
+
+
+def _with_range(values: Sequence[float], unit: str) -> str:
+    digits = 0 if unit == "us" else 2
+    whole = f"{statistics.median(values):.{digits}f} {unit}"
+    return whole if len(values) == 1 else f"{whole} ({min(values):.{digits}f} to {max(values):.{digits}f})"
+
+
+def _ratio(values: Sequence[float], own: Sequence[float]) -> str:
+    """The ratio of medians; none for a single round, and where the ranges overlap."""
+    if len(values) == 1 or (min(values) <= max(own) and min(own) <= max(values)):
+        return "–"
+    return f"{statistics.median(values) / statistics.median(own):.1f} times"
 
 
 def version(program: pathlib.Path, package: str) -> str:
@@ -309,10 +363,9 @@ def main() -> int:
     """Prints the tables."""
     options = program_options(
         __doc__, out="llm-clients", aiperf=pathlib.Path, guidellm=pathlib.Path, part=(["stall", "cost"], "what to measure"), rate=([20.0, 100.0], "requests a second"),
-        streams=([1, 16, 64], "streams of the closed loops"), seconds=40.0, rounds=1, realtime=False,
+        streams=([1, 16, 64], "streams of the closed loops"), seconds=(40.0, "length of a run with stalls"), rounds=(2, "how often each cost is measured"),
+        realtime=("", "the part whose servers and clients run at real-time priority, on a machine that is busy"),
     )  # fmt: skip
-    if options.realtime:  # which servers and clients inherit
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     report = Report(options.out, "perfkit, AIPerf and guidellm on declared times")
     clients: dict[str, LlmClient] = {OWN: run_own}
     names = [OWN]
@@ -326,15 +379,14 @@ def main() -> int:
                 clients[label] = make(programs[label], pathlib.Path(name))
                 names.append(f"{label} {version(programs[label], label.lower())}")
         report.add(
-            f"{', '.join(names)}; one after the other on the bundled server's OpenAI API, all on the same {os.cpu_count()} CPUs"
-            f"{', at real-time priority' * options.realtime}. {describe_machine()}",
+            f"{', '.join(names)}; one after the other on the bundled server's OpenAI API, all on the same CPUs. {describe_machine()}",
             "All take the numbers of tokens from the server. AIPerf and guidellm want a tokenizer nevertheless; it is one made by a script, whose tokens are words.",
         )
         try:
-            if "stall" in options.part:
-                compare_stalls(report, clients, options)
-            if "cost" in options.part:
-                compare_costs(report, clients, options)
+            for part, compare in (("stall", compare_stalls), ("cost", compare_costs)):
+                if part in options.part:
+                    with priority(options, part):
+                        compare(report, clients, options)
         except ClientError as error:
             sys.exit(f"llm_clients: {error}")
     return report.write()

@@ -1,6 +1,7 @@
 """The requests of a scenario's workload: from the recorded trace, from input data, or generated; and what their answers must hold."""
 
 import dataclasses
+from typing import Any
 
 from perfkit.errors import ScenarioError
 from perfkit.machine.limits import MemoryBudget
@@ -36,6 +37,20 @@ def make_workload_requests(
     workload, max_batch_size = scenario.workload, config.max_batch_size
     model = (workload, metadata, max_batch_size, scenario.target.version, folder)
     size = resolve_batch_size(workload.batch_size, metadata.name, max_batch_size)
+    if scenario.target.api == "openai":
+        from perfkit.scenario.prompts import Prompts
+        from perfkit.workload.prompts import make_prompt_requests, make_requests_of_lengths
+
+        prompts = workload.prompts or Prompts()
+        means: dict[str, Any] = {"seed": workload.seed, "budget": budget, "checkpoint": checkpoint}
+        if trace is not None and trace.has_contents:
+            raise ScenarioError("load.replay.trace: it holds requests of v2, and target.api is openai")
+        if trace is not None and trace.has_lengths:
+            prompted = make_requests_of_lengths(trace, prompts, metadata.name, **means)
+        else:
+            prompted = make_prompt_requests(prompts, metadata.name, folder, api=scenario.target.spoken_api, **means)
+        expectation = Expectation.of(prompted.requests, metadata, scenario.check, None, folder, budget)
+        return WorkloadRequests(prompted.requests, expectation, 1.0, indices=prompted.indices, note=prompted.note)
     if trace is not None and trace.has_contents:
         if workload.data is not None:
             raise ScenarioError("workload.data: the trace of load.replay holds its requests' own tensors or shapes: remove workload.data")
@@ -45,23 +60,6 @@ def make_workload_requests(
         traced = make_traced_requests(trace, payload_folder(loaded.trace_file), *model, budget=budget, checkpoint=checkpoint)
         expectation = Expectation.of(traced.requests, metadata, scenario.check, size, folder, budget)
         return WorkloadRequests(traced.requests, expectation, traced.mean_batch_size(max_batch_size), indices=traced.indices)
-    if scenario.target.api == "openai":
-        from perfkit.scenario.prompts import Prompts
-        from perfkit.workload.prompts import OF_LENGTHS, make_prompt_requests, make_requests_of_lengths
-
-        prompts, indices, note = workload.prompts or Prompts(), None, ""
-        if trace is not None and trace.has_contents:
-            raise ScenarioError("load.replay.trace: it holds requests of v2, and target.api is openai")
-        if trace is not None and trace.has_lengths:
-            requests = make_requests_of_lengths(trace, prompts, metadata.name, seed=workload.seed, budget=budget, checkpoint=checkpoint)
-            indices, note = trace.content_indices, OF_LENGTHS
-        else:
-            requests = make_prompt_requests(
-                prompts, metadata.name, folder,
-                seed=workload.seed, takes_messages=scenario.target.spoken_api == "chat", budget=budget, checkpoint=checkpoint,
-            )  # fmt: skip
-        expectation = Expectation.of(requests, metadata, scenario.check, None, folder, budget)
-        return WorkloadRequests(requests, expectation, 1.0, indices=indices, note=note)
     if workload.data is not None:
         from perfkit.workload.data_requests import make_data_requests
 

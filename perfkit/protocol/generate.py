@@ -13,7 +13,7 @@ from perfkit.protocol.tensor import tensor_to_json
 # a \r before it stays with the last line; a pattern that began with `\r?` would be ten times slower
 _END_OF_EVENT = re.compile(rb"\n\r?\n")
 _DATA = b"data: "
-_SHOWN_BYTES = 300
+_SHOWN_BYTES = 16 << 10
 _DONE = b"[DONE]"  # how some servers end a stream; it is no response
 _BOM = b"\xef\xbb\xbf"  # may begin a stream (HTML, 9.2.6)
 
@@ -72,9 +72,9 @@ class EventSplitter:
         return any(part.strip() for part in self._parts)
 
     @property
-    def rest_start(self) -> bytes:
-        """The beginning of what is no complete event, some hundred bytes of it."""
-        return b"".join(self._parts[:_SHOWN_BYTES])[:_SHOWN_BYTES]
+    def shown_rest(self) -> bytes:
+        """What is no complete event, for a message; empty beyond 16 KiB: cut anywhere, it could end with a part of a secret, which nobody would redact."""
+        return b"".join(self._parts) if self._size <= _SHOWN_BYTES else b""
 
     def append(self, piece: bytes) -> None:
         """Takes the next bytes; raises AnswerTooLargeError for an event beyond the maximum."""

@@ -26,8 +26,8 @@ class Prompt:
 
 
 def prompt_tensor(prompt: Prompt) -> Tensor:
-    """The prompt as a tensor with one element, its JSON."""
-    encoded = json.dumps(dataclasses.asdict(prompt), ensure_ascii=False, separators=(",", ":")).encode()
+    """The prompt as a tensor with one element, its JSON; raises ValueError for what JSON cannot hold, such as half of a surrogate pair."""
+    encoded = json.dumps(dataclasses.asdict(prompt), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     return Tensor(PROMPT.name, Datatype.BYTES, PROMPT.shape, encode_bytes_elements([encoded]))
 
 

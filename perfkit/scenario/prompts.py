@@ -1,5 +1,6 @@
 """The key `workload.prompts` of a scenario: what a language model is asked over OpenAI's API, and how long its answers are."""
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
@@ -106,9 +107,12 @@ def _is_json(value: object) -> bool:
         if isinstance(one, Mapping):
             if not all(isinstance(key, str) for key in one):
                 return False
-            unchecked += one.values()
+            unchecked += *one, *one.values()
         elif isinstance(one, list | tuple):
             unchecked += one
-        elif one is not None and not isinstance(one, bool | int | float | str):
+        elif isinstance(one, str):
+            if any("\ud800" <= character <= "\udfff" for character in one):  # half of a surrogate pair
+                return False
+        elif one is not None and not (isinstance(one, bool | int) or (isinstance(one, float) and math.isfinite(one))):
             return False
     return True

@@ -4,7 +4,7 @@ import itertools
 import json
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,8 @@ from perfkit.protocol.message import InferRequest
 from perfkit.protocol.prompt import Prompt, prompt_tensor
 from perfkit.scenario.prompts import Prompts
 from perfkit.scenario.sequences import GeometricLength, UniformLength
-from perfkit.trace.recorded import RecordedTrace
+from perfkit.target.address import Api
+from perfkit.trace.recorded import Indices, RecordedTrace
 from perfkit.workload.generated import Checkpoint
 from perfkit.workload.requests import REQUEST_BYTES
 
@@ -24,12 +25,28 @@ _KEY = "workload.prompts.file"
 _MEMBERS = ("role", "content")
 _LAW_REQUESTS = 1000
 """At least so many numbers of tokens are drawn from a law: its 99th percentile then comes up."""
-OF_LENGTHS = (
+_OF_LENGTHS = (
     "The trace says how many tokens prompts and answers had, and not what they said: the prompts have about as many words, of the scenario's own "
-    "prompts, and max_tokens is the answer's number, which a server may not reach unless workload.prompts.extra has ignore_eos: true."
+    "prompts, and max_tokens is the answer's number, which a server may not reach unless workload.prompts.extra has ignore_eos: true. Each begins "
+    "with another number: prefixes that the trace's prompts shared are lost, and a server that caches prefixes gains less than it would from them."
 )
+_OF_FEW = (
+    "{} sent again and again: a server that caches prefixes answers faster than it would other prompts. Give more of them in "
+    "workload.prompts.file, or switch the cache off."
+)
+_MANY_PROMPTS = 100
+_OWN_PROMPTS_BYTES = 256 << 20
+"""The arrivals of a trace have prompts of their own up to so many bytes; later ones take those of earlier arrivals with the same lengths."""
 _JSON_FACTOR = 6  # of the memory that parsed JSON takes to its bytes
 _PROMPTS, _TOKENS = range(2)  # what a seed is for
+
+
+class PromptRequests(NamedTuple):
+    """Requests of prompts, for `WorkloadRequests`, whose members of these names say more."""
+
+    requests: tuple[InferRequest, ...]
+    indices: Indices | None
+    note: str
 
 
 def make_prompt_requests(
@@ -38,16 +55,16 @@ def make_prompt_requests(
     folder: pathlib.Path,
     *,
     seed: int,
-    takes_messages: bool,
+    api: Api,
     budget: MemoryBudget,
     checkpoint: Checkpoint = lambda: None,
-) -> tuple[InferRequest, ...]:
-    """The requests, which are used in turn; the same for the same seed. `takes_messages` says whether a content may have other parts than text.
+) -> PromptRequests:
+    """The requests, which are used in turn; the same for the same seed. In a chat a content may have other parts than text.
 
     Raises ScenarioError if the file cannot be read, has no prompts, or exceeds the budget.
     """
     found = [Prompt(text) for text in prompts.texts] if prompts.file is None else _read(folder / prompts.file, budget)
-    if not takes_messages:
+    if api != "chat":
         for number, prompt in enumerate(found, 1):
             if not all(isinstance(message["content"], str) for message in prompt.messages):
                 raise ScenarioError(f"{_KEY}: prompt {number} has a content that is no text, which only endpoint: chat takes")
@@ -63,28 +80,44 @@ def make_prompt_requests(
         prompt = found[place]
         made = Prompt(prompt.text, prompt.messages, prompt.max_tokens or tokens, prompts.extra)
         requests.append(InferRequest(model, (prompt_tensor(made),)))
-    return tuple(requests)
+    is_few = api != "embeddings" and len(found) < _MANY_PROMPTS  # embeddings have no cache of prefixes
+    return PromptRequests(
+        tuple(requests), None, _OF_FEW.format(f"{len(found)} prompts are" if len(found) > 1 else "One prompt is") if is_few else ""
+    )
 
 
 def make_requests_of_lengths(
     trace: RecordedTrace, prompts: Prompts, model: str, *, seed: int, budget: MemoryBudget, checkpoint: Checkpoint = lambda: None
-) -> tuple[InferRequest, ...]:
-    """A request for each of the trace's contents: a prompt of as many words as it has tokens, and as many tokens of the answer at most.
+) -> PromptRequests:
+    """A request for each arrival of the trace: a prompt of as many words as it has tokens, and as many tokens of the answer at most.
 
-    The words are those of the scenario's own prompts; each prompt begins with another number, so that no cache of prefixes answers. Raises
-    ScenarioError if they exceed the budget.
+    The words are those of the scenario's own prompts; each prompt begins with another number, so that no cache of prefixes answers. Beyond
+    256 MiB of prompts, arrivals share the requests of earlier ones with the same lengths. Raises ScenarioError if they exceed the budget.
     """
     lengths = [tuple(map(int, content.lengths.split(","))) for content in trace.contents]
     words = " ".join(prompts.texts).split()
-    needed_bytes = sum(given for given, _ in lengths) * (max(map(len, words)) + 1) + len(lengths) * REQUEST_BYTES
-    budget.reserve("load.replay.trace", needed_bytes, f"prompts of {sum(given for given, _ in lengths):,} words", "the trace")
-    numbers = np.random.default_rng([seed, _PROMPTS]).permutation(len(lengths)).tolist()
+    word_bytes = max(map(len, words)) + 1
+    given_words = np.array([given for given, _ in lengths], dtype=np.int64)
+    arrivals = trace.content_indices
+    sizes = given_words[arrivals] * word_bytes + REQUEST_BYTES
+    own = int(np.searchsorted(np.cumsum(sizes), _OWN_PROMPTS_BYTES, side="right"))
+    # by content, the last arrival with a prompt of its own; contents that come later only are made once each
+    made_of = np.concatenate((arrivals[:own], np.setdiff1d(arrivals[own:], arrivals[:own])))
+    place_of = np.zeros(len(lengths), dtype=np.int32)
+    place_of[made_of] = np.arange(made_of.size)
+    total_words = int(given_words[made_of].sum())
+    needed_bytes = total_words * word_bytes + made_of.size * REQUEST_BYTES
+    budget.reserve("load.replay.trace", needed_bytes, f"prompts of {total_words:,} words", "the trace")
+    numbers = np.random.default_rng([seed, _PROMPTS]).permutation(made_of.size).tolist()
     requests = []
-    for number, (given, made) in zip(numbers, lengths, strict=True):
+    for number, content in zip(numbers, made_of.tolist(), strict=True):
         checkpoint()
+        given, made = lengths[content]
         text = " ".join((str(number), *itertools.islice(itertools.cycle(words), max(given - 1, 0))))
         requests.append(InferRequest(model, (prompt_tensor(Prompt(text, max_tokens=max(made, 1), extra=prompts.extra)),)))
-    return tuple(requests)
+    indices = np.concatenate((np.arange(own, dtype=np.int32), place_of[arrivals[own:]]))
+    shared = f" The last {arrivals.size - own:,} arrivals repeat prompts of earlier ones." if own < arrivals.size else ""
+    return PromptRequests(tuple(requests), indices, f"{_OF_LENGTHS}{shared}")
 
 
 def _max_tokens(prompts: Prompts, count: int, seed: int) -> Sequence[int | None]:
@@ -130,7 +163,7 @@ def _prompts(path: pathlib.Path, what: str, entries: Iterator[tuple[int, object]
         if not isinstance(entry, Mapping):
             raise ScenarioError(f"{where}: expected an object with prompt, messages or conversations, found {entry!r:.60}")
         if isinstance(entry.get("conversations"), list):
-            yield from _question(entry["conversations"])
+            yield from (_sendable(prompt, where) for prompt in _question(entry["conversations"]))
             continue
         text, messages = entry.get("prompt"), entry.get("messages")
         is_text = isinstance(text, str) and text and messages is None
@@ -141,7 +174,15 @@ def _prompts(path: pathlib.Path, what: str, entries: Iterator[tuple[int, object]
         tokens = entry.get("max_tokens")
         if tokens is not None and not (type(tokens) is int and tokens >= 1):
             raise ScenarioError(f"{where}: max_tokens: expected a number of tokens from 1 on, found {tokens!r:.60}")
-        yield Prompt(text if isinstance(text, str) else "", messages or [], tokens)
+        yield _sendable(Prompt(text if isinstance(text, str) else "", messages or [], tokens), where)
+
+
+def _sendable(prompt: Prompt, where: str) -> Prompt:
+    try:
+        prompt_tensor(prompt)
+    except ValueError:
+        raise ScenarioError(f"{where}: it holds half of a surrogate pair, or NaN or Infinity, which cannot be sent as JSON") from None
+    return prompt
 
 
 def _question(turns: list[Any]) -> Iterator[Prompt]:

@@ -163,6 +163,18 @@ def test_a_public_trace_is_replayed_with_its_lengths(measured, tmp_path):
     assert (point["requests"]["ok"], point["first_token_time_ns"]["count"]) == (30, 30)
     sent = [(len(one["messages"][0]["content"].split()), one["max_tokens"]) for one in answers.documents[-30:]]
     assert sorted(sent) == sorted((number % 3 + 2, number % 2 + 1) for number in range(0, 300, 10))
+    assert len({one["messages"][0]["content"] for one in answers.documents[-30:]}) == 30, "equal lengths are no equal prompts"
+
+
+def test_a_trace_of_v2_requests_is_refused(perfkit, write_scenario, tmp_path):
+    (tmp_path / "v2.jsonl").write_text('{"timestamp_ms": 0, "shapes": {"INPUT0": [1, 1]}}\n')
+    with openai_server(Answers()) as url:
+        target = {"url": url, "model": MODEL, "api": "openai"}
+        refused = perfkit.run(
+            "run", write_scenario(target=target, measure={"repetitions": 1}, load={"replay": {"trace": str(tmp_path / "v2.jsonl")}})
+        )
+    assert refused.code == 2
+    assert "load.replay.trace: it holds requests of v2, and target.api is openai" in refused.stderr
 
 
 def test_runs_are_compared_by_the_figures_of_tokens(measured, perfkit, tmp_path):

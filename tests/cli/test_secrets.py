@@ -4,6 +4,7 @@ import base64
 import concurrent.futures
 import contextlib
 import functools
+import itertools
 import json
 
 import grpc
@@ -193,3 +194,34 @@ def test_no_command_writes_or_prints_the_password_of_a_url(perfkit, write_scenar
     for path in written:
         assert_nothing_planted(path.name)
         assert not path.is_file() or not [secret for secret in PLANTED if secret.encode() in path.read_bytes()], path
+
+
+@pytest.mark.parametrize("before", [0, 180, 20_000])
+def test_no_part_of_a_long_token_is_stored_that_a_body_in_place_of_a_stream_repeats(perfkit, write_scenario, before):
+    token, requests = "".join(f"{number:04x}" for number in range(500)), itertools.count()
+
+    class Handler(JsonHandler):
+        def do_GET(self):
+            self.answer(200, {"data": [{"id": "m"}]})
+
+        def do_POST(self):
+            self.body()
+            if next(requests) % 2 == 0:  # the first one is the probe
+                self.answer_bytes(200, b'data: {"model": "m", "choices": [{"delta": {"content": "a"}}]}\n\ndata: [DONE]\n\n')
+            else:
+                self.answer(200, {"error": f"{'-' * before} not allowed: {self.headers['authorization']}"})
+
+    with serving(Handler) as port:
+        given = {"url": f"http://127.0.0.1:{port}", "model": "m", "api": "openai"}
+        scenario = write_scenario(
+            target={**given, "headers": {"authorization": "Bearer ${TOKEN}"}},
+            stream={},
+            load={"closed": {"concurrency": [1]}},
+            measure={"warmup": "0s", "requests": 10, "repetitions": 1},
+            telemetry=False,
+        )
+        finished = perfkit.measure(scenario, environ={"TOKEN": token})
+    assert finished.result["points"][0]["requests"]["broken"] > 0
+    stored = (finished.folder / "result.json").read_text()
+    assert ("not allowed: <redacted>" in stored) == (before < 300)
+    assert token[:20] not in stored

@@ -51,6 +51,9 @@ def test_an_address_says_which_api_is_spoken(tmp_path, target, api, path):
         ({"workload": {"prompts": {"max_tokens": {"normal": 5}}}}, "expected a number of tokens, or a law"),
         ({"workload": {"prompts": {"max_tokens": {"lognormal": 0, "sigma": 1}}}}, "max_tokens.lognormal"),
         ({"workload": {"prompts": {"extra": {"stream": True}}}}, "'stream' is set by stream: remove it from extra"),
+        ({"workload": {"prompts": {"extra": {"temperature": float("nan")}}}}, "'temperature' is no JSON value"),
+        ({"workload": {"prompts": {"extra": {"stop": ["a", "\ud800"]}}}}, "'stop' is no JSON value"),
+        ({"workload": {"prompts": {"extra": {"bias": {"\ud800": 1}}}}}, "'bias' is no JSON value"),
         ({"workload": {"prompts": {"extra": {"messages": []}}}}, "'messages' is set by workload.prompts.values"),
     ],
 )

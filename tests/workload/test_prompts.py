@@ -15,11 +15,12 @@ from perfkit.workload.prompts import make_prompt_requests, make_requests_of_leng
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
 
 
-def made(folder, *, seed=0, takes_messages=True, budget=None, **prompts):
-    requests = make_prompt_requests(
-        Prompts.model_validate(prompts), "m", folder, seed=seed, takes_messages=takes_messages, budget=budget or MemoryBudget(1 << 40)
-    )
-    return [read_prompt(request) for request in requests]
+def made_requests(folder, *, seed=0, api="chat", budget=None, **prompts):
+    return make_prompt_requests(Prompts.model_validate(prompts), "m", folder, seed=seed, api=api, budget=budget or MemoryBudget(1 << 40))
+
+
+def made(folder, **how):
+    return [read_prompt(request) for request in made_requests(folder, **how).requests]
 
 
 def written(folder, text):
@@ -92,6 +93,10 @@ def test_numbers_of_tokens_follow_their_law_by_the_seed(tmp_path, law, lowest, h
         ('{"messages": [{"role": "user"}]}', "line 1: expected either"),
         ('{"prompt": "a", "max_tokens": 0}', "line 1: max_tokens"),
         ('{"prompt": "a", "max_tokens": true}', "line 1: max_tokens"),
+        ('{"prompt": "a"}\n{"prompt": "b\\ud800"}', "line 2: it holds half of a surrogate pair"),
+        ('[{"conversations": [{"from": "human", "value": "\\udfff"}]}]', "entry 1: it holds half of a surrogate pair"),
+        ('{"messages": [{"role": "user", "content": [{"text": "\\ud800"}]}]}', "line 1: it holds half of a surrogate pair"),
+        ('{"messages": [{"role": "user", "content": "a", "weight": NaN}]}', "NaN or Infinity, which cannot be sent as JSON"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said_with_its_place(tmp_path, text, words):
@@ -114,20 +119,43 @@ def test_contents_other_than_text_are_for_chat(tmp_path):
     file = written(tmp_path, json.dumps({"messages": parts}))
     assert made(tmp_path, file=file)[0].messages == parts
     with pytest.raises(ScenarioError, match="prompt 1 has a content that is no text"):
-        made(tmp_path, file=file, takes_messages=False)
+        made(tmp_path, file=file, api="completions")
 
 
-def test_of_lengths_prompts_have_as_many_words_and_begin_differently(tmp_path):
-    (tmp_path / "a.csv").write_text(
-        "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-01-01,5,44\n2023-01-02,3,0\n2023-01-03,5,44\n2023-01-04,0,7\n"
-    )
-    trace = read_trace(tmp_path / "a.csv")
+def test_few_prompts_that_a_cache_of_prefixes_answers_are_noted(tmp_path):
+    assert made_requests(tmp_path).note.startswith("One prompt is sent again and again: a server that caches prefixes")
+    assert made_requests(tmp_path, values=["a", "b"], max_tokens={"uniform": [1, 9]}).note.startswith("2 prompts are sent again and again")
+    assert not made_requests(tmp_path, values=[str(number) for number in range(100)]).note
+    assert not made_requests(tmp_path, api="embeddings").note
+
+
+LENGTHS = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-01-01,5,44\n2023-01-02,3,0\n2023-01-03,5,44\n2023-01-04,0,7\n2023-01-05,5,44\n"
+
+
+def of_lengths(folder, **how):
+    (folder / "a.csv").write_text(LENGTHS)
     prompts = Prompts.model_validate({"values": ["one two"], "extra": {"ignore_eos": True}})
-    requests = make_requests_of_lengths(trace, prompts, "m", seed=1, budget=MemoryBudget(1 << 40))
-    found = [read_prompt(requests[index]) for index in trace.content_indices]
-    assert [(len(one.text.split()), one.max_tokens) for one in found] == [(5, 44), (3, 1), (5, 44), (1, 7)]
+    return make_requests_of_lengths(read_trace(folder / "a.csv"), prompts, "m", seed=1, **{"budget": MemoryBudget(1 << 40), **how})
+
+
+def test_of_lengths_prompts_have_as_many_words_and_each_begins_differently(tmp_path):
+    requests, indices, note = of_lengths(tmp_path)
+    found = [read_prompt(requests[index]) for index in indices]
+    assert [(len(one.text.split()), one.max_tokens) for one in found] == [(5, 44), (3, 1), (5, 44), (1, 7), (5, 44)]
     assert found[0].text.split()[1:] == ["one", "two", "one", "two"]
-    assert len({one.text.split()[0] for one in found}) == 3, "equal lengths are one request"
+    assert len({one.text.split()[0] for one in found}) == 5, "equal lengths too: a cache of prefixes must not answer"
     assert found[0].extra == {"ignore_eos": True}
-    with pytest.raises(ScenarioError, match=r"load\.replay\.trace: prompts of 8 words"):
-        make_requests_of_lengths(trace, prompts, "m", seed=1, budget=MemoryBudget(1))
+    assert "prefixes that the trace's prompts shared are lost" in note
+    assert "arrivals repeat" not in note
+    with pytest.raises(ScenarioError, match=r"load\.replay\.trace: prompts of 18 words"):
+        of_lengths(tmp_path, budget=MemoryBudget(1))
+
+
+@pytest.mark.parametrize("own", range(6))
+def test_of_lengths_arrivals_beyond_the_memory_repeat_prompts_of_the_same_lengths(tmp_path, monkeypatch, own):
+    monkeypatch.setattr("perfkit.workload.prompts._OWN_PROMPTS_BYTES", own * 4_200)  # of about 4,096 each
+    requests, indices, note = of_lengths(tmp_path)
+    found = [read_prompt(requests[index]) for index in indices]
+    assert [(len(one.text.split()), one.max_tokens) for one in found] == [(5, 44), (3, 1), (5, 44), (1, 7), (5, 44)]
+    assert len({one.text.split()[0] for one in found}) == len(requests) == {0: 3, 1: 3, 2: 3, 3: 4, 4: 4, 5: 5}[own]
+    assert note.endswith(f" The last {5 - own} arrivals repeat prompts of earlier ones." if own < 5 else "from them.")

@@ -16,7 +16,6 @@ from perfkit.transport.options import Compression, inflate
 
 # a deadline that passes before this share of the time-out is the server's own
 OWN_DEADLINE_SHARE = 0.9
-_QUOTED_CHARACTERS = 200
 _STATUS_NAMES = tuple(status.name for status in Status)
 # the gRPC status for an HTTP status without one (gRPC's http-grpc-status-mapping.md)
 _STATUS_OF_HTTP = {400: "INTERNAL", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "UNIMPLEMENTED"} | dict.fromkeys(
@@ -92,7 +91,7 @@ def classify(headers: AnswerHeaders | None, trailers: AnswerHeaders | None, chun
     if last.status:
         return Outcome.REJECTED, last.error, last.status
     if first.http_status not in (0, 200):
-        text = page_words(_start(chunks, PAGE_CHARACTERS).decode("utf-8", "replace"))[:_QUOTED_CHARACTERS]
+        text = page_words(_start(chunks, PAGE_CHARACTERS).decode("utf-8", "replace"))
         name = _STATUS_OF_HTTP.get(first.http_status, "UNKNOWN")
         return Outcome.REJECTED, f"{name}: HTTP {first.http_status} without a gRPC status{f': {text}' if text else ''}", name
     if first.content_type and not first.content_type.startswith("application/grpc"):

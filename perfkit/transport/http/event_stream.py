@@ -74,7 +74,7 @@ def stream_reply(answer: EventAnswer, events: EventSplitter, started_ns: int, en
     """The reply to a request whose stream has ended; it has no payload if there was no response."""
     if events.has_rest:
         # a body in place of the whole stream is likely to say why there is none
-        words = "" if answer.responses_ns else events.rest_start.decode(errors="replace").strip()
+        words = "" if answer.responses_ns else events.shown_rest.decode(errors="replace").strip()
         return answer.failed(Outcome.BROKEN, started_ns, ended_ns, f"{NO_EVENTS}{f': {words}' if words.startswith('{') else ''}")
     answer.end(is_done=events.is_done)
     return answer.complete(started_ns, ended_ns, ERROR_EVENT_STATUS)
