@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from perfkit.gate.tune.folder import Phase, Window
-from perfkit.gate.tune.moves import STAGE_ROUNDS, SearchSpace
+from perfkit.gate.tune.moves import SearchSpace, is_stage_over
 from perfkit.gate.tune.progress import TuneState
 from perfkit.gate.tune.race import Standing, is_confirmed
 
@@ -48,6 +48,8 @@ class SimulatedTune:
     windows: int
     """Of the race."""
     rounds: int
+    is_best_dropped: bool
+    """Whether the best configuration of those that were measured was shown worse."""
     standing: Standing | None
 
 
@@ -75,9 +77,9 @@ def simulate(
     number, stage, pairs = 0, 1, 0
     while True:
         while number < MOST_ROUNDS:
-            is_raced = number > 1 and _is_raced(state, indifference)
+            is_raced = number > 1 and state.is_raced(indifference)
             joining: tuple[int, ...] = ()
-            if state.standing is not None and (is_raced or number + 1 - stage >= STAGE_ROUNDS):
+            if state.standing is not None and (is_raced or is_stage_over(number + 1 - stage, is_out_of_time=False)):
                 joining = space.joining(state.standing.leader, state.levels(), state.entries)
             if joining:
                 state.open(joining)
@@ -116,11 +118,6 @@ def simulate(
         pairs=pairs,
         windows=sum(one.phase == "race" for entry in state.entries.values() for one in entry.windows),
         rounds=number,
+        is_best_dropped=state.entries[max(state.entries, key=lambda one: truth[one])].state == "worse",
         standing=state.standing,
     )
-
-
-def _is_raced(state: TuneState, indifference: float) -> bool:
-    """As a tune has it: something is decided, nothing is pending, and the confirmation needs no further rounds."""
-    is_pending = any(state.entries[one].is_pending for one in state.left())
-    return state.is_decided(indifference) is not None and not is_pending and not state.needs_rounds(indifference)
