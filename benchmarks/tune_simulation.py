@@ -28,7 +28,7 @@ CASES: Mapping[str, tuple[Sequence[float], Noise]] = {
     "six that are alike": ([0.0] * 6, Noise([0.02] * 6)),
     "20 from 0 to -40 %": ([-0.02 * index for index in range(20)], Noise([0.02] * 20, drift=0.05)),
     "64, of which 60 are clearly worse": (CLEARLY_WORSE, Noise([0.02] * 64, drift=0.05)),
-    "the best of 16, by 1 %, is the noisiest: 6 %, the others 1 %": ([0.01, *[0.0] * 15], Noise([0.06, *[0.01] * 15])),
+    "the best of 8, by 1 %, is the noisiest: 6 %, the others 1 %": ([0.01, *[0.0] * 7], Noise([0.06, *[0.01] * 7])),
     "the best of 4, by 1 %, is the noisiest: 6 %, the others 1 %": ([0.01, *[0.0] * 3], Noise([0.06, *[0.01] * 3])),
 }
 

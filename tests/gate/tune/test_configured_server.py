@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,8 @@ from perfkit.target.changed_model import find_changed
 from tests.cli.tune_target import CONFIG, Triton
 from tests.json_server import serving
 
+UNUSED: Any = None
+"""Of a server that runs already."""
 MEMBERS = ("resize", "classify")
 STEPS = [{"model_name": model, "model_version": -1} for model in MEMBERS]
 MODELS = {
@@ -48,7 +51,7 @@ class Tuned:
         return Candidate(number, {}, configs=configs if number else self.present)
 
     async def apply(self, candidate):
-        async with self.server as server, server.applied(candidate, None, None):
+        async with self.server as server, server.applied(candidate, UNUSED, UNUSED):
             pass
 
     @property
@@ -83,7 +86,7 @@ def test_marks_that_a_failed_attempt_left_go_once_the_server_is_put_back_after_a
     before, tuned = dict(triton.configs), Tuned(triton, tmp_path)
 
     async def lose_the_server():
-        async with tuned.server as server, server.applied(tuned.candidate(1, 8), None, None):
+        async with tuned.server as server, server.applied(tuned.candidate(1, 8), UNUSED, UNUSED):
             triton.is_explicit = False
 
     with pytest.raises(TargetError, match="--restore"):

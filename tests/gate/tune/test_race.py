@@ -75,7 +75,8 @@ def test_a_small_difference_drops_a_configuration_after_three_common_rounds_and_
 
 def test_the_noisiest_one_is_hardly_dropped_though_it_is_the_best():
     def is_dropped(seed):
-        draw, windows = np.random.default_rng(seed), {one: {} for one in range(8)}
+        draw = np.random.default_rng(seed)
+        windows: dict[int, dict[int, float]] = {one: {} for one in range(8)}
         for number in range(1, 6):
             for one, rounds in windows.items():
                 rounds[number] = math.exp(draw.normal(0.0 if one else 0.01, 0.01 if one else 0.06))

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -36,13 +37,12 @@ class MadeUpTune(tuning._Tune):
         progress = Progress(inputs=inputs, seed=1, started_at="2026-01-02T03:04:05.678+00:00", first=first)
         self.rates, self.odd, self.now_s = rates, odd, 0.0
         self.folder = TuneFolder(folder / "tune", progress, {}, resumes=resumes)
-        scenario = SimpleNamespace(
-            slo=None, measure=SimpleNamespace(warmup_ns="auto"), workload=SimpleNamespace(variants=1), tune=None, name="m"
-        )
-        clock = SimpleNamespace(now_ns=lambda: round(self.now_s * 1e9))
-        context = SimpleNamespace(clock=clock, observer=SimpleNamespace(message=lambda _: None))
-        request = tuning.TuneRequest(SimpleNamespace(scenario=scenario), candidates, None, LIMIT_S * 10**9)
-        super().__init__(request, self.folder, None, context)
+        measure, workload = SimpleNamespace(warmup_ns="auto"), SimpleNamespace(variants=1)
+        loaded: Any = SimpleNamespace(scenario=SimpleNamespace(slo=None, measure=measure, workload=workload, tune=None, name="m"))
+        clock, observer = SimpleNamespace(now_ns=lambda: round(self.now_s * 1e9)), SimpleNamespace(message=lambda _: None)
+        context: Any = SimpleNamespace(clock=clock, observer=observer)
+        server: Any = None
+        super().__init__(tuning.TuneRequest(loaded, candidates, server, LIMIT_S * 10**9), self.folder, server, context)
 
     async def _visit(self, candidate, phase, number, window_s):
         self.now_s += VISIT_S
