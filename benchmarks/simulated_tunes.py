@@ -54,7 +54,12 @@ class SimulatedTune:
 
 
 def simulate(
-    truth: Sequence[float], noise: Noise, seed: int, indifference: float, values: Sequence[Mapping[str, str]] | None = None
+    truth: Sequence[float],
+    noise: Noise,
+    seed: int,
+    indifference: float,
+    values: Sequence[Mapping[str, str]] | None = None,
+    most_rounds: int = MOST_ROUNDS,
 ) -> SimulatedTune:
     """A race of configurations of these true throughputs, and its confirmation; `values` has their keys, by default one that numbers them."""
     draw, level = np.random.default_rng(seed), 0.0
@@ -76,7 +81,7 @@ def simulate(
 
     number, stage, pairs = 0, 1, 0
     while True:
-        while number < MOST_ROUNDS:
+        while number < most_rounds:
             is_raced = number > 1 and state.is_raced(indifference)
             joining: tuple[int, ...] = ()
             if state.standing is not None and (is_raced or is_stage_over(number + 1 - stage, is_out_of_time=False)):
@@ -96,14 +101,14 @@ def simulate(
         best, ratio, answer = state.choice(indifference)
         assert best is not None
         while best != 0 and pairs < MOST_PAIRS and not is_confirmed(state.ratio(best), state.bound(best), indifference):
-            if number < MOST_ROUNDS and state.needs_rounds(indifference):
+            if number < most_rounds and state.needs_rounds(indifference):
                 break
             pairs += 1
             measure(best, "confirmation", pairs)
             measure(0, "confirmation", pairs)
         best, ratio, answer = state.choice(indifference)
         assert best is not None
-        if best == 0 or answer is not None or number >= MOST_ROUNDS or pairs >= MOST_PAIRS:
+        if best == 0 or answer is not None or number >= most_rounds or pairs >= MOST_PAIRS:
             break
     chosen, bound = best if answer != "kept" else 0, state.bound(best)
     if bound is not None and answer == "kept" and ratio is not None:
