@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from perfkit.gate.tune.folder import Phase, Window
-from perfkit.gate.tune.moves import STAGE_ROUNDS, SearchSpace
+from perfkit.gate.tune.moves import SearchSpace, is_stage_over
 from perfkit.gate.tune.progress import TuneState
 from perfkit.gate.tune.race import Standing, is_confirmed
 
@@ -48,11 +48,18 @@ class SimulatedTune:
     windows: int
     """Of the race."""
     rounds: int
+    is_best_dropped: bool
+    """Whether the best configuration of those that were measured was shown worse."""
     standing: Standing | None
 
 
 def simulate(
-    truth: Sequence[float], noise: Noise, seed: int, indifference: float, values: Sequence[Mapping[str, str]] | None = None
+    truth: Sequence[float],
+    noise: Noise,
+    seed: int,
+    indifference: float,
+    values: Sequence[Mapping[str, str]] | None = None,
+    most_rounds: int = MOST_ROUNDS,
 ) -> SimulatedTune:
     """A race of configurations of these true throughputs, and its confirmation; `values` has their keys, by default one that numbers them."""
     draw, level = np.random.default_rng(seed), 0.0
@@ -74,10 +81,10 @@ def simulate(
 
     number, stage, pairs = 0, 1, 0
     while True:
-        while number < MOST_ROUNDS:
-            is_raced = number > 1 and _is_raced(state, indifference)
+        while number < most_rounds:
+            is_raced = number > 1 and state.is_raced(indifference)
             joining: tuple[int, ...] = ()
-            if state.standing is not None and (is_raced or number + 1 - stage >= STAGE_ROUNDS):
+            if state.standing is not None and (is_raced or is_stage_over(number + 1 - stage, is_out_of_time=False)):
                 joining = space.joining(state.standing.leader, state.levels(), state.entries)
             if joining:
                 state.open(joining)
@@ -94,14 +101,14 @@ def simulate(
         best, ratio, answer = state.choice(indifference)
         assert best is not None
         while best != 0 and pairs < MOST_PAIRS and not is_confirmed(state.ratio(best), state.bound(best), indifference):
-            if number < MOST_ROUNDS and state.needs_rounds(indifference):
+            if number < most_rounds and state.needs_rounds(indifference):
                 break
             pairs += 1
             measure(best, "confirmation", pairs)
             measure(0, "confirmation", pairs)
         best, ratio, answer = state.choice(indifference)
         assert best is not None
-        if best == 0 or answer is not None or number >= MOST_ROUNDS or pairs >= MOST_PAIRS:
+        if best == 0 or answer is not None or number >= most_rounds or pairs >= MOST_PAIRS:
             break
     chosen, bound = best if answer != "kept" else 0, state.bound(best)
     if bound is not None and answer == "kept" and ratio is not None:
@@ -116,11 +123,6 @@ def simulate(
         pairs=pairs,
         windows=sum(one.phase == "race" for entry in state.entries.values() for one in entry.windows),
         rounds=number,
+        is_best_dropped=state.entries[max(state.entries, key=lambda one: truth[one])].state == "worse",
         standing=state.standing,
     )
-
-
-def _is_raced(state: TuneState, indifference: float) -> bool:
-    """As a tune has it: something is decided, nothing is pending, and the confirmation needs no further rounds."""
-    is_pending = any(state.entries[one].is_pending for one in state.left())
-    return state.is_decided(indifference) is not None and not is_pending and not state.needs_rounds(indifference)

@@ -160,6 +160,8 @@ def _killed(command: Command) -> None:
     command.await_line("round 2")
     for is_another in (False, True):  # at the beginning of a visit, whose windows follow
         while (compared(command.before, read_configs(command.triton, command.model)) == _ANOTHER) != is_another:
+            if command.process.poll() is not None:
+                raise NotReachedError("the tune ended before it was to be killed")
             time.sleep(_POLL_S)
     command.send(signal.SIGKILL)
 
@@ -196,6 +198,13 @@ def read_configs(triton: Triton, model: str) -> list[str]:
     return found
 
 
+def load_another(triton: Triton, model: str) -> None:
+    """Loads a model with another number of instances."""
+    config = json.loads(read_configs(triton, model)[0])
+    config["instance_group"][0]["count"] = 1 + int(config["instance_group"][0]["count"])
+    triton.request(f"v2/repository/models/{model}/load", {"parameters": {"config": json.dumps(config)}})
+
+
 def compared(before: Sequence[str], after: Sequence[str]) -> str:
     """How configurations differ, in words."""
     if before == after:
@@ -213,7 +222,8 @@ def main() -> int:
     report = Report(options.out, "Every ending of a tune")
     report.add(
         "The configuration of a model of a real Triton before a `perfkit tune` and after it, of an ensemble also those of its members. A row is "
-        "met if they are the same, the exit code is the one expected, and no mark is left that tells the next perfkit otherwise. "
+        "met if they are the same, before a `--restore` another one, the exit code is the one expected, and no mark is left that tells the next "
+        "perfkit otherwise. "
         f"{describe_machine()}",
         "",
     )
@@ -224,7 +234,8 @@ def main() -> int:
         restored = command.restore() if ending.is_restored else 0
         found = compared(command.before, read_configs(triton, ending.model))
         code = command.process.returncode
-        is_met = code in ending.codes and not restored and found != _ANOTHER and not command.has_mark
+        was_changed = not ending.is_restored or left == _ANOTHER
+        is_met = code in ending.codes and was_changed and not restored and found != _ANOTHER and not command.has_mark
         report.judged_row(is_met, ending.name, code, command.windows, f"{left}, then {found}" if ending.is_restored else found)
         if not is_met:
             print("".join(command.lines[-8:]), file=sys.stderr)
@@ -254,6 +265,7 @@ def main() -> int:
                 _server_process(triton).kill()
                 command.end()
             with running_triton(options.peers, triton.http_port, triton.grpc_port, models=models, options=_EXPLICIT) as again:
+                load_another(again, MODEL)  # it comes back with that of the repository
                 judge(LOST, command, again)
         if is_wanted(NOT_EXPLICIT):
             with running_triton(options.peers, models=models) as triton:

@@ -3,8 +3,9 @@
     python -m benchmarks.tune_simulation [--races 400] [--seed 11] [--out reports/tune-simulation.md]
 
 Each race ends when no other configuration is better than the leader by more than 3 %, or after 100 rounds. The spaces that are searched by moves have half
-of the races. It takes about ten minutes. The exit code is 1 if a requirement is missed: a configuration within 3 % of the best is found in 95 % of the races, no bound is too low in more
-than 5 %, the interval of the confirmation holds the ratio in 96 % (97.5 % are stated), and of 64 candidates, 60 of them clearly worse, at most a quarter is measured of what all for as long as the winner would be.
+of the races. It takes about ten minutes. The exit code is 1 if a requirement is missed: a configuration within 3 % of the best is found in 95 % of the races,
+the best is dropped and a bound is too low in at most 5 % (2.5 % are stated, and 4 % where the best one is the noisiest), the interval of the confirmation holds the ratio in 96 % (97.5 % are stated), and of
+64 candidates, 60 of them clearly worse, at most a quarter is measured of what all for as long as the winner would be.
 """
 
 import statistics
@@ -28,6 +29,15 @@ CASES: Mapping[str, tuple[Sequence[float], Noise]] = {
     "20 from 0 to -40 %": ([-0.02 * index for index in range(20)], Noise([0.02] * 20, drift=0.05)),
     "64, of which 60 are clearly worse": (CLEARLY_WORSE, Noise([0.02] * 64, drift=0.05)),
 }
+NOISIEST: Mapping[str, tuple[Sequence[float], Noise]] = {
+    f"the best of {count}, by 1 %, is the noisiest: 6 %, the others 1 %": (
+        [0.01, *[0.0] * (count - 1)],
+        Noise([0.06, *[0.01] * (count - 1)]),
+    )
+    for count in (4, 8, 16)
+}
+"""Races of a few rounds, in which nearly all wrong drops happen: they would take long to end."""
+_FEW_ROUNDS = 8
 
 
 def main() -> int:
@@ -36,23 +46,26 @@ def main() -> int:
     report = Report(options.out, "Races of configurations, simulated")
     report.add(
         f"{options.races:,} races of each case, seed {options.seed}; they end when no other configuration is better than the leader by more than "
-        f"{INDIFFERENCE:.0%}, or after {MOST_ROUNDS} rounds. *Found*: the chosen one, which is the leader or the present one if that is kept, is within 3 % of the best. *Bound too low*: another one is better by more "
+        f"{INDIFFERENCE:.0%}, or after {MOST_ROUNDS} rounds, {_FEW_ROUNDS} where the best is the noisiest. *Found*: the chosen one, which is the leader or the present one if that is kept, is within 3 % of the best. *Best dropped*: it was shown worse. *Bound too low*: another one is better by more "
         f"than the race says. *Interval holds*: that of the confirmation, if there is one, has the true ratio in it (97.5 % are stated), after as many *pairs* as the rule of the confirmation takes, {MOST_PAIRS} at most. *Of all*: the windows that "
         "were measured, of those that all configurations for as many rounds would have taken.",
         "",
     )
-    report.table("case", ">found", ">bound too low", ">interval holds", ">pairs", ">decided", ">rounds", ">of all", "met")
-    for name, (truth, noise) in CASES.items():
-        races = [simulate(truth, noise, options.seed * 100_000 + number, INDIFFERENCE) for number in range(options.races)]
+    report.table("case", ">found", ">best dropped", ">bound too low", ">interval holds", ">pairs", ">decided", ">rounds", ">of all", "met")
+    for name, (truth, noise) in {**CASES, **NOISIEST}.items():
+        most = _FEW_ROUNDS if name in NOISIEST else MOST_ROUNDS
+        races = [simulate(truth, noise, options.seed * 100_000 + number, INDIFFERENCE, most_rounds=most) for number in range(options.races)]
         found = statistics.fmean(race.loss <= INDIFFERENCE for race in races)
         too_low = statistics.fmean(race.loss > race.bound + 1e-9 for race in races)
         of_all = statistics.fmean(race.windows / (len(truth) * race.rounds) for race in races)
         covered = share_covered(races)
-        is_met = found >= 0.95 and too_low <= 0.05 and covered >= 0.96 and (truth is not CLEARLY_WORSE or of_all <= 0.25)
+        dropped = statistics.fmean(race.is_best_dropped for race in races)
+        is_met = found >= 0.95 and max(dropped, too_low) <= 0.05 and covered >= 0.96 and (truth is not CLEARLY_WORSE or of_all <= 0.25)
         report.judged_row(
             is_met,
             name,
             f"{found:.1%}",
+            f"{dropped:.1%}",
             f"{too_low:.1%}",
             f"{covered:.1%}",
             f"{statistics.fmean(race.pairs for race in races):.1f}",

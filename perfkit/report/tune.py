@@ -233,7 +233,7 @@ def _facts(outcome: TuneOutcome) -> Iterator[tuple[str, str]]:
         )
     yield "rounds", f"{outcome.rounds}, each in random order"
     yield "confirmation", f"{outcome.pairs} pairs of the best and the present configuration, interval {outcome.confidence:.1%}"
-    yield "wrong bounds", f"at most {outcome.error_rate:.1%} of races"
+    yield "wrong bounds", f"at most {outcome.error_rate:.1%} of races, 4 % where the windows of the best one vary far more than the others'"
     if outcome.slo:
         yield "SLO", ", ".join(f"{name.replace('_', '.')} {limit}" for name, limit in outcome.slo.items())
     if outcome.constraints:

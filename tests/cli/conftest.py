@@ -35,6 +35,17 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+_UNDISTURBED = """
+import sys
+import perfkit.points.influence
+from perfkit.cli.main import main
+from perfkit.stats.validity import GeneratorVerdict
+perfkit.points.influence.judge_generator = lambda *_, **__: GeneratorVerdict((), ())
+sys.exit(main(sys.argv[1:]))
+"""
+"""As `tests/undisturbed.py` in this process."""
+
+
 @dataclasses.dataclass
 class Finished:
     """How a command ended."""
@@ -60,12 +71,12 @@ def _logged_seconds(log):
 class Running:
     """A `perfkit run` under way; its stderr can be waited on line by line."""
 
-    def __init__(self, arguments, folder, environ, *, is_patient=False):
+    def __init__(self, arguments, folder, environ, program=""):
         self.folder = folder
         self.lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self.seen = []
         self.process = forked.start(
-            [sys.executable, *(["-c", _PATIENT] if is_patient else ["-m", "perfkit"]), *map(str, arguments)],
+            [sys.executable, *(["-c", program] if program else ["-m", "perfkit"]), *map(str, arguments)],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environ},
         )  # fmt: skip
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -153,9 +164,13 @@ def perfkit(tmp_path, request):
 
     class Perfkit:
         @staticmethod
-        def start(*arguments, environ=(), report=False, is_patient=False):
-            """With `is_patient`, what does not hang has a minute to end after the second signal: on a busy machine a second may not do."""
-            running = Running(completed(arguments, report=report), folder, dict(environ), is_patient=is_patient)
+        def start(*arguments, environ=(), report=False, is_patient=False, is_undisturbed=False):
+            """With `is_patient`, what does not hang has a minute to end after the second signal: on a busy machine a second may not do.
+
+            With `is_undisturbed`, the load generator's influence makes no window invalid.
+            """
+            program = _PATIENT if is_patient else _UNDISTURBED if is_undisturbed else ""
+            running = Running(completed(arguments, report=report), folder, dict(environ), program)
             started.append(running)
             return running
 

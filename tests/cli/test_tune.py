@@ -21,10 +21,11 @@ from tests.undisturbed import undisturbed
 
 ROOT = pathlib.Path(__file__).parents[2]
 WAIT_S = 60
-ENOUGH = "4m"
+ENOUGH = "60s"
 """The time of tunes that end long before it, unless the machine is busy."""
-SOME = "30s"
+SOME = "12s"
 """The time of tunes that may confirm until it is over: a noisy machine takes many pairs."""
+QUICK = ("--set", "measure.warmup=20ms")
 OTHERS = "instance_group.count=2,8"
 CODES = {"better": 0, "kept": 0, "undecided": 3}
 """The exit code of each kind of answer; how many pairs an answer takes is up to the machine, so that its kind is none of these tests'."""
@@ -43,10 +44,10 @@ def triton():
         yield server
 
 
-def options(triton, tmp_path, *more, space=OTHERS, time="15s"):
+def options(triton, tmp_path, *more, space=OTHERS, time=SOME):
     return [
         "tune", triton.url, "-m", "m", "-c", "2,8", "--space", space, "--time", time, "--out", str(tmp_path / "tune"),
-        "--set", "measure.warmup=20ms", "--set", "telemetry=false", *more,
+        *QUICK, "--set", "telemetry=false", *more,
     ]  # fmt: skip
 
 
@@ -65,14 +66,14 @@ def tuned(tmp_path, arguments):
 
 def interrupted(perfkit, triton, tmp_path, text="round 2"):
     """A tune under way, whose server has another configuration by now."""
-    running = perfkit.start(*options(triton, tmp_path, time="3m"))
+    running = perfkit.start(*options(triton, tmp_path, time=ENOUGH), is_undisturbed=True)
     running.wait_for_line(text)
     return running
 
 
 def test_the_best_configuration_is_found_and_the_present_one_is_put_back(triton, tmp_path, capsys):
     before = triton.loaded
-    outcome = tuned(tmp_path, options(triton, tmp_path, "--indifference", "50%", time=SOME))
+    outcome = tuned(tmp_path, options(triton, tmp_path, "--indifference", "50%"))
     shown = capsys.readouterr()
     assert triton.loaded == before
     validator_of("tune").validate(outcome)
@@ -80,7 +81,7 @@ def test_the_best_configuration_is_found_and_the_present_one_is_put_back(triton,
     if outcome["interval"] is not None:  # a busy machine leaves too little time for it
         assert outcome["interval"][0] < 5, "8 instances serve four times as much as 2"
         assert outcome["interval"][1] > 3
-    assert shown.out.startswith("instance_group.count 2 → 8: ")
+    assert shown.out.startswith("instance_group.count 2 → 8")
     assert "instance_group {\n  kind: KIND_CPU\n  count: 8\n}" in (tmp_path / "tune" / "best.config.pbtxt").read_text()
     assert '+      "count": 8' in (tmp_path / "tune" / "best.diff").read_text()
     assert "Tune: m" in (tmp_path / "tune" / "report.html").read_text()
@@ -97,8 +98,9 @@ def test_a_server_that_does_not_read_its_repository_again_gets_the_stored_config
 def test_a_configuration_that_does_not_load_is_a_row_with_the_servers_words(triton, tmp_path):
     triton.refused_counts = {16}
     before = triton.loaded
-    assert main(options(triton, tmp_path, space="instance_group.count=2,16", time=ENOUGH)) == 0
-    row = next(row for row in outcome_of(tmp_path)["rows"] if row["values"] == {"instance_group.count": "16"})
+    outcome = tuned(tmp_path, options(triton, tmp_path, space="instance_group.count=2,16", time=ENOUGH))
+    assert outcome["kind"] == "kept"
+    row = next(row for row in outcome["rows"] if row["values"] == {"instance_group.count": "16"})
     assert row["state"] == "refused"
     assert "out of memory" in row["reason"]
     assert triton.loaded == before
@@ -112,8 +114,7 @@ def test_a_configuration_that_loads_no_longer_is_out(triton, tmp_path):
         triton.refused_counts = {8} if len(eights) > 1 else set()
 
     triton.on_load = refuse_the_second_time
-    assert main(options(triton, tmp_path, time=ENOUGH)) == 0
-    outcome = outcome_of(tmp_path)
+    outcome = tuned(tmp_path, options(triton, tmp_path, time=ENOUGH))
     assert outcome["rows"][1]["state"] == "refused"
     assert (outcome["kind"], outcome["best"]) == ("kept", 0)
     assert triton.loaded == before
@@ -122,8 +123,7 @@ def test_a_configuration_that_loads_no_longer_is_out(triton, tmp_path):
 def test_a_configuration_that_loads_but_answers_no_request_is_a_row_with_the_reason(triton, tmp_path):
     triton.failing_counts = {8}
     before = triton.loaded
-    assert main(options(triton, tmp_path, time=ENOUGH)) == 0
-    outcome = outcome_of(tmp_path)
+    outcome = tuned(tmp_path, options(triton, tmp_path, time=ENOUGH))
     assert outcome["rows"][1]["state"] == "failed"
     assert "unexpected shape for input 'i'" in outcome["rows"][1]["reason"]
     assert (outcome["kind"], outcome["best"]) == ("kept", 0)
@@ -134,7 +134,7 @@ def test_a_configuration_that_loads_but_answers_no_request_is_a_row_with_the_rea
 def test_a_request_that_is_wrong_for_the_present_configuration_ends_the_tune(triton, tmp_path, capsys):
     triton.failing_counts = {2}
     before = triton.loaded
-    assert main(options(triton, tmp_path)) in (2, 6)
+    assert main(options(triton, tmp_path)) == 2
     assert "unexpected shape for input 'i'" in capsys.readouterr().err
     assert triton.loaded == before
 
@@ -148,8 +148,7 @@ def test_a_server_that_does_not_load_on_request_is_left_alone(triton, tmp_path, 
 
 
 def test_a_slo_that_no_load_meets_is_said(triton, tmp_path):
-    main(options(triton, tmp_path, "--slo", "p50=1ms", time=ENOUGH))
-    outcome = outcome_of(tmp_path)
+    outcome = tuned(tmp_path, options(triton, tmp_path, "--slo", "p50=1ms", time=ENOUGH))
     assert {row["state"] for row in outcome["rows"]} == {"unmet"}
     assert outcome["sentence"] == "No configuration was found that answers requests with p50 < 1ms."
 
@@ -242,7 +241,7 @@ def test_a_killed_tune_goes_on_where_it_was(perfkit, triton, tmp_path):
     running.signal(signal.SIGKILL)
     running.finish()
     measured = (tmp_path / "tune" / "windows.jsonl").read_text().rpartition("\n")[0]
-    tuned(tmp_path, options(triton, tmp_path, "--resume", "--indifference", "3%", time=SOME))
+    tuned(tmp_path, options(triton, tmp_path, "--resume", "--indifference", "3%", time="20s"))
     assert (tmp_path / "tune" / "windows.jsonl").read_text().startswith(measured)
     assert triton.loaded == before
 
@@ -268,8 +267,8 @@ def synthetic(tmp_path):
     server = "-m server_stub --model synthetic --synthetic service=constant:5ms,servers={servers} --http-port {port} --grpc-port 0"
     command = f"cmd:{shlex.quote(sys.executable)} {server} --exit-with-stdin"
     return [
-        "tune", command, "-m", "synthetic", "--shape", "INPUT0=4", "-c", "2,8", "--space", "servers=1,4", "--time", SOME,
-        "--out", str(tmp_path / "tune"), "--indifference", "50%",
+        "tune", command, "-m", "synthetic", "--shape", "INPUT0=4", "-c", "2,8", "--space", "servers=1,4", "--time", "20s",
+        "--out", str(tmp_path / "tune"), "--indifference", "50%", *QUICK,
     ]  # fmt: skip
 
 
@@ -316,8 +315,7 @@ def test_a_command_whose_server_ends_while_it_is_measured_is_no_refusal(tmp_path
     )
     command = f"cmd:{shlex.quote(sys.executable)} {shlex.quote(str(server))} {{port}} {{servers}}"
     arguments = ["tune", command, "-m", "m", "-c", "2", "--space", "servers=1,4", "--time", ENOUGH, "--out", str(tmp_path / "tune")]
-    main(arguments)
-    row = outcome_of(tmp_path)["rows"][1]
+    row = tuned(tmp_path, [*arguments, *QUICK])["rows"][1]
     assert row["state"] == "failed"
     assert "exit" in row["reason"]
 
@@ -346,9 +344,9 @@ def flagged(triton):
     return triton
 
 
-def large(triton, tmp_path, *more, time=SOME):
+def large(triton, tmp_path, *more):
     spaces = [word for one in FLAGS for word in ("--space", f"parameters.{one}=0,1")]
-    return options(triton, tmp_path, *spaces, "--indifference", "60%", *more, time=time)
+    return options(triton, tmp_path, *spaces, "--indifference", "60%", *more, time="30s")
 
 
 def test_a_large_space_begins_with_those_that_differ_by_one_key(flagged, tmp_path, capsys):
@@ -365,15 +363,17 @@ def test_the_best_of_a_large_space_is_found_with_part_of_it_measured(flagged, tm
     validator_of("tune").validate(outcome)
     assert outcome["space"] == 128
     assert 8 <= len(outcome["rows"]) <= 64
-    if outcome["best"] is not None:  # a machine may be too busy to measure any
-        measured = sum(row["state"] != "waiting" for row in outcome["rows"])
-        assert f"{measured} of 128 configurations of the space were measured" in outcome["sentence"]
+    rows = {row["number"]: row for row in outcome["rows"]}
+    eights = {number for number, row in rows.items() if row["values"]["instance_group.count"] == "8" and row["windows"]}
+    assert not eights or outcome["best"] in eights, "a busy machine leaves too little time to measure any"
+    measured = sum(row["state"] != "waiting" for row in outcome["rows"])
+    assert f"{measured} of 128 configurations of the space were measured" in outcome["sentence"]
     progress = json.loads((tmp_path / "tune" / "progress.json").read_text())
     assert {row["number"] for row in outcome["rows"][8:]} <= set(progress["opened"])
 
 
 def test_the_lowest_p99_at_a_rate_is_found(triton, tmp_path):
-    arguments = options(triton, tmp_path, "--objective", "latency", "--rate", "300", "--indifference", "50%", time=SOME)
+    arguments = options(triton, tmp_path, "--objective", "latency", "--rate", "300", "--indifference", "50%", time="20s")
     outcome = tuned(tmp_path, [one for one in arguments if one not in ("-c", "2,8")])
     assert (outcome["objective"], outcome["rate_per_s"]) == ("latency", 300)
     rows = {row["values"]["instance_group.count"]: row for row in outcome["rows"]}

@@ -30,7 +30,7 @@ def triton():
 
 
 def options(triton, tmp_path, *more, time="12s"):
-    space = ["--space", "instance_group.count=2,8", "--indifference", "50%"]
+    space = ["--space", "instance_group.count=2,8", "--indifference", "50%", "--set", "measure.warmup=20ms"]
     return ["tune", triton.url, "-m", "m", "-c", "2,8", *space, "--time", time, "--out", str(tmp_path / "tune"), *more]
 
 
@@ -52,7 +52,7 @@ def test_within_the_limit_the_windows_have_the_figure(triton, tmp_path):
     with undisturbed():
         main(options(triton, tmp_path, "--set", "tune.constraints.cpu=1000"))
     windows = [json.loads(line) for line in (tmp_path / "tune" / "windows.jsonl").read_text().splitlines()]
-    assert outcome_of(tmp_path)["rows"][0]["state"] != "unmet"
+    assert {row["state"] for row in outcome_of(tmp_path)["rows"]} <= {"racing", "worse"}
     assert any(window["is_valid"] for window in windows)
     assert all(0 < window["server_cpus"] < 100 for window in windows if window["is_valid"])
 
@@ -66,13 +66,14 @@ def test_a_limit_on_gpu_memory_needs_a_gpu(triton, tmp_path, tmp_path_factory):
     script = tmp_path / "gpus.txt"
     script.write_text(GPU)
     refused = tune(FakeNvml(tmp_path))
-    if refused.returncode == 2:  # this machine has no GPU of its own
-        assert "--max-gpu-memory: " in refused.stderr
-        assert triton.loads == []
-        shutil.copy(compiled(tmp_path_factory), tmp_path)
-        tune(FakeNvml(tmp_path))
-        assert {row["state"] for row in outcome_of(tmp_path)["rows"]} == {"unmet"}
-        assert outcome_of(tmp_path)["rows"][0]["reason"] == "8.38 GiB of GPU memory were used, and 8GiB are the limit"
+    if refused.returncode != 2:
+        pytest.skip("this machine has a GPU of its own")
+    assert "--max-gpu-memory: " in refused.stderr
+    assert triton.loads == []
+    shutil.copy(compiled(tmp_path_factory), tmp_path)
+    tune(FakeNvml(tmp_path))
+    assert {row["state"] for row in outcome_of(tmp_path)["rows"]} == {"unmet"}
+    assert outcome_of(tmp_path)["rows"][0]["reason"] == "8.38 GiB of GPU memory were used, and 8GiB are the limit"
 
 
 @pytest.mark.parametrize(

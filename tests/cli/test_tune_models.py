@@ -52,7 +52,7 @@ def ensemble():
         yield server
 
 
-def options(tmp_path, *more, time="20s"):
+def options(tmp_path, *more, time="12s"):
     settings = ["--set", "measure.warmup=20ms", "--set", "telemetry=false"]
     return ["tune", *more, "-c", "2,8", "--time", time, "--indifference", "50%", "--out", str(tmp_path / "tune"), *settings]
 
@@ -69,7 +69,7 @@ def tuned(tmp_path, arguments):
 def test_an_ensemble_is_tuned_by_its_members_which_are_put_back(ensemble, tmp_path):
     before = dict(ensemble.configs)
     spaces = ["--space", "resize.instance_group.count=3", "--space", "classify.v1.instance_group.count=2,8"]
-    outcome = tuned(tmp_path, options(tmp_path, ensemble.url, "-m", "pipeline", *spaces, time="40s"))
+    outcome = tuned(tmp_path, options(tmp_path, ensemble.url, "-m", "pipeline", *spaces, time="20s"))
     assert ensemble.configs == before
     assert len(outcome["rows"]) == 3
     assert outcome["rows"][outcome["best"]]["values"]["classify.v1.instance_group.count"] == "8"
@@ -94,7 +94,7 @@ def test_a_killed_tune_of_an_ensemble_is_told_at_every_model_and_puts_all_back(p
     ensemble.reads_repository = False
     before = dict(ensemble.configs)
     space = [word for member in ("resize", "classify.v1") for word in ("--space", f"{member}.instance_group.count=8")]
-    running = perfkit.start(*options(tmp_path, ensemble.url, "-m", "pipeline", *space, time="3m"))
+    running = perfkit.start(*options(tmp_path, ensemble.url, "-m", "pipeline", *space, time="60s"), is_undisturbed=True)
     running.wait_for_line("round 2")
 
     def kill(_):
@@ -118,7 +118,7 @@ def test_load_goes_over_grpc_while_the_configuration_is_changed_over_http(tmp_pa
     before = dict(server.configs)
     with serving(server.handler) as port, bundled_server("--model", "synthetic", "--synthetic", "service=constant:2ms") as answering:
         targets = [f"http://127.0.0.1:{port}", answering.grpc, "-m", "synthetic", "--protocol", "grpc", "--shape", "INPUT0=4"]
-        outcome = tuned(tmp_path, options(tmp_path, *targets, "--space", "instance_group.count=2,8", time="20s"))
+        outcome = tuned(tmp_path, options(tmp_path, *targets, "--space", "instance_group.count=2,8"))
     assert all(row["throughput_per_s"] for row in outcome["rows"]), "the fake server over HTTP lacks the model's inputs"
     assert len(server.loads) > 2
     assert server.configs == before
@@ -134,7 +134,7 @@ def test_a_response_cache_is_noted_where_the_requests_repeat(tmp_path, variants,
     server = Triton()
     with serving(server.handler) as port:
         target = [f"http://127.0.0.1:{port}", "-m", "m", "--space", "response_cache.enable=true", "--set", f"workload.variants={variants}"]
-        outcome = tuned(tmp_path, options(tmp_path, *target, time="5s"))
+        outcome = tuned(tmp_path, options(tmp_path, *target))
     assert any(note.startswith("response_cache.enable: ") for note in outcome["notes"]) == is_noted
 
 
@@ -160,7 +160,7 @@ def contents(folder):
 def test_a_repository_is_edited_in_copies_and_stays_as_it_is(tmp_path, repository):
     before = contents(repository)
     target = [command(tmp_path), "-m", "m", "--repository", str(repository), "--space", "instance_group.count=2,8,16"]
-    outcome = tuned(tmp_path, options(tmp_path, *target, time="45s"))
+    outcome = tuned(tmp_path, options(tmp_path, *target, time="25s"))
     assert contents(repository) == before
     assert {row["values"]["instance_group.count"]: row["state"] for row in outcome["rows"]}["16"] == "refused"
     assert outcome["rows"][2]["reason"] == "failed to load 'm': memory"
@@ -174,7 +174,7 @@ def test_a_repository_is_edited_in_copies_and_stays_as_it_is(tmp_path, repositor
 def test_keys_of_the_configuration_and_places_of_the_command_make_one_space(tmp_path, repository, capsys):
     target = [command(tmp_path, "{threads}"), "-m", "m", "--repository", str(repository)]
     spaces = ["--space", "instance_group.count=2,4", "--space", "threads=1,3"]
-    assert main(options(tmp_path, *target, *spaces, "--dry-run")) == 0
+    assert main(options(tmp_path, *target, *spaces, "--dry-run", time="60s")) == 0
     shown = capsys.readouterr().out
     assert "instance_group.count 2, threads 1  (present)" in shown
     assert "4 configurations" in shown

@@ -20,7 +20,7 @@ from perfkit.gate.tune.model_control import LOADS_WITHIN_NS, ModelControl, model
 from perfkit.gate.tune.repository import ModelRepository, first_error
 from perfkit.gate.tune.space import Candidate
 from perfkit.override import override
-from perfkit.target.changed_model import restore_command
+from perfkit.target.changed_model import clear_marks_of, restore_command
 from perfkit.units import NS_PER_S
 
 _RESTORED_WITHIN_S = 2 * LOADS_WITHIN_NS / NS_PER_S
@@ -110,10 +110,10 @@ class ReloadedServer(ConfiguredServer):
     @override
     @contextlib.asynccontextmanager
     async def applied(self, candidate: Candidate, context: GateContext, stage: Stage) -> AsyncIterator[RunningTarget]:
-        had_changed, self._has_changed = self._has_changed, True
+        self._has_changed = True  # unless an answer says otherwise
         words = await self._load(candidate.configs)
         if words and not self._has_loaded_present and (candidate.number == 0 or await self._load(self._present)):
-            self._has_changed = had_changed
+            self._has_changed = self._control.has_loaded
             raise self._control.refused(words)
         self._has_loaded_present = True
         if words:
@@ -133,6 +133,7 @@ class ReloadedServer(ConfiguredServer):
         if problem:
             return self._unrestored(problem)
         self._marks.clear()
+        clear_marks_of(self._folder)  # those that were left after a first attempt
         return ""
 
     async def _load(self, configs: Mapping[str, str]) -> str:

@@ -24,7 +24,7 @@ class Effect(Part):
 
 
 def effects_of(state: TuneState, space: SearchSpace) -> Iterator[Effect]:
-    """Those of the configurations that were measured in at least two rounds with the present one, key by key."""
+    """Those of the configurations that were measured in a round with the present one, key by key."""
     windows, present = state.race_windows(), space.values(0)
     ratios, keys = ratios_to(0, windows) if 0 in windows else {}, space.star
     for number in sorted(keys.keys() & ratios.keys(), key=lambda one: (list(keys.values()).index(keys[one]), one)):

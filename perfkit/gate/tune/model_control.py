@@ -30,6 +30,8 @@ class ModelControl:
         target = loaded.scenario.target
         self.address: Address = resolve_address(target, url, loaded.folder)
         self.model, self._version, self._clock = target.model, target.version, clock
+        self.has_loaded = False
+        """Whether the server has loaded a model with another configuration since."""
         self._options = dataclasses.replace(transport_options(loaded.scenario, self.address.protocol), timeout_ns=LOADS_WITHIN_NS)
         others = [given for urls in target.urls_by_protocol.values() for given in urls if given != url]
         self._addresses = (self.address, *(resolve_address(target, other, loaded.folder) for other in others))
@@ -64,6 +66,7 @@ class ModelControl:
             for model, config in configs.items():
                 if refusal := await client.load_model(model, config):
                     return refusal if len(configs) == 1 else f"{model}: {refusal}"
+                self.has_loaded = True
             if refusal := await self._with_members(client, configs):
                 return refusal
             deadline_ns = self._clock.now_ns() + LOADS_WITHIN_NS

@@ -13,7 +13,7 @@ import numpy as np
 from perfkit.gate.tune.forecast import Forecast
 
 MOST_MEASURED = 64
-STAGE_ROUNDS = 8
+_STAGE_ROUNDS = 8
 """After so many rounds others join the race though nothing is decided: those that are alike may take long."""
 _FORECAST, _FORECAST_ALONE = 4, 8
 """How many join by forecast, beside neighbours of the leader and without any."""
@@ -48,11 +48,17 @@ class SearchSpace:
         return min(len(self), MOST_MEASURED)
 
     def first(self, at_once: int = MOST_MEASURED) -> tuple[int, ...]:
-        """Those that are measured from the start: all if there is time for so many, otherwise the star, as far as it has every key."""
+        """Those that are measured from the start: all if there is time for so many, otherwise the star.
+
+        With a key that no configuration of the star has, a small space is measured as a whole; in a large one those nearest to the present one join.
+        """
         star = self.star
-        has_every_key = {*star.values()} >= {key for one in self._values for key in one if len({*self._given(key)}) > 1}
-        is_whole = len(self) <= min(at_once, MOST_MEASURED) or (len(self) <= MOST_MEASURED and not has_every_key)
-        return tuple(range(len(self))) if is_whole else (0, *star)
+        varied = {key for one in self._values for key in one if len({*self._given(key)}) > 1}
+        missing = {key for key in varied - {*star.values()} if not any(key.startswith(f"{other}.") for other in star.values())}
+        if len(self) <= (MOST_MEASURED if missing else min(at_once, MOST_MEASURED)):
+            return tuple(range(len(self)))
+        nearest = dict.fromkeys(number for key in sorted(missing) for number in self._nearest(key))
+        return tuple(dict.fromkeys((0, *star, *nearest)))[: self.most]
 
     @property
     def star(self) -> dict[int, str]:
@@ -81,6 +87,13 @@ class SearchSpace:
         """The values of a key, None where a configuration has none."""
         return [one.get(key) for one in self._values]
 
+    def _nearest(self, key: str) -> list[int]:
+        """Those with another value of a key than the present one that differ from it by the fewest keys."""
+        differing = {number: _differing(self._values[0], one) for number, one in enumerate(self._values)}
+        counts = {number: len(keys) for number, keys in differing.items() if key in keys}
+        least = min(counts.values(), default=0)
+        return [number for number, count in counts.items() if count == least]
+
     def _differing_by_one(self, number: int) -> dict[int, str]:
         values = self._values[number]
         differing = {other: _differing(values, one) for other, one in enumerate(self._values) if other != number}
@@ -89,6 +102,11 @@ class SearchSpace:
     def _is_step(self, key: str, values: Values, others: Values) -> bool:
         ranks = self._ranks.get(key)
         return ranks is None or key not in values or key not in others or abs(ranks[values[key]] - ranks[others[key]]) == 1
+
+
+def is_stage_over(rounds: int, *, is_out_of_time: bool) -> bool:
+    """Whether others may join though nothing is decided, so many rounds after the last ones: there is no way, or no time, to know more."""
+    return rounds >= _STAGE_ROUNDS or (rounds >= 1 and is_out_of_time)
 
 
 def _differing(values: Values, others: Values) -> list[str]:

@@ -133,9 +133,9 @@ def tune_outcome(
     rows = tuple(_row(state, candidates[number], has_slo=bool(slo)) for number, entry in state.entries.items() if not entry.is_pending)
     best, ratio, answer = state.choice(inputs.indifference)
     bound = None if best is None else state.bound(best)
-    kind = _kind(rows, best, answer)
+    kind = _kind(rows, best, answer, len(space))
     command = candidates[best].command if best and kind != "kept" and candidates[best].command != candidates[0].command else ""
-    undecided = () if kind != "undecided" else _undecided(state, rows, answer, inputs.indifference)
+    undecided = () if kind != "undecided" else _undecided(state, rows, answer, inputs.indifference, len(space))
     measured = {row.number for row in rows}
     beside = 0 if best is None or len(measured) == len(space) else len(set(space.neighbours(best)) - measured)
     found = None if ratio is None else state.objective.figures(ratio.estimate, (ratio.low, ratio.high))
@@ -197,10 +197,15 @@ def percent_text(share: float) -> str:
     return f"{-(-1000 * share // 1) / 10:g} %"
 
 
-def _kind(rows: Sequence[Row], best: int | None, answer: Answer | None) -> Kind:
-    if answer is None or best is None or any(row.state in ("invalid", "waiting") for row in rows):
+def _kind(rows: Sequence[Row], best: int | None, answer: Answer | None, space: int) -> Kind:
+    if answer is None or best is None or any(row.state in ("invalid", "waiting") for row in rows) or _has_no_other(rows, space):
         return "undecided"
     return answer if _chosen(rows, best, answer).slo in (None, "satisfied") else "undecided"
+
+
+def _has_no_other(rows: Sequence[Row], space: int) -> bool:
+    """Whether of a larger space nothing but the present configuration was measured."""
+    return len(rows) < space and all(row.state in ("waiting", "refused") for row in rows if row.number)
 
 
 def _chosen(rows: Sequence[Row], best: int, answer: Answer) -> Row:
@@ -314,20 +319,22 @@ def _next_step(progress: Progress, changed: Sequence[str], *, command: str) -> s
     return f"Compare both in pairs (perfkit gate) before it serves. To use it, {put}{start}"
 
 
-def _undecided(state: TuneState, rows: Sequence[Row], answer: Answer | None, indifference: float) -> tuple[str, ...]:
-    """What is undecided, as sentences."""
-    found = []
+def _undecided(state: TuneState, rows: Sequence[Row], answer: Answer | None, indifference: float, space: int) -> tuple[str, ...]:
+    """What is undecided, as sentences; first what more time may decide."""
+    found, lasting = [], []
     best, ratio, _ = state.choice(indifference)
     bound = None if best is None else state.bound(best)
     if waiting := [row for row in rows if row.state == "waiting"]:
         found.append(f"The time was over before {_named(waiting)} {'was' if len(waiting) == 1 else 'were'} measured.")
     if invalid := [row for row in rows if row.state == "invalid"]:
-        found.append(f"{_named(invalid)} could not be measured: {invalid[0].reason or 'most of the windows are not valid.'}")
+        lasting.append(f"{_named(invalid)} could not be measured: {invalid[0].reason or 'most of the windows are not valid.'}")
     alike = [row for row in rows if row.state == "racing" and row.number != best]
     if best is not None and not waiting and alike and (bound is None or bound > 1 + indifference):
         found.append(f"Not told apart from the best one: {_named(alike)}.")
     if rows[0].state == "failed":
-        found.append(f"The present configuration could not be measured to the end: {rows[0].reason}")
+        lasting.append(f"The present configuration could not be measured to the end: {rows[0].reason}")
+    if not waiting and _has_no_other(rows, space):
+        lasting.append(f"Of {space:,} configurations, none but the present one could be measured.")
     if best not in (None, 0) and ratio is None and rows[0].state in ("racing", "worse"):
         found.append(f"The time was over before the best configuration was compared with the present one in {FIRST_LOOK} pairs.")
     elif ratio is not None and ratio.low <= 1:
@@ -335,7 +342,10 @@ def _undecided(state: TuneState, rows: Sequence[Row], answer: Answer | None, ind
         found.append(f"The interval of the ratio includes 1: the best configuration may be no better than the present one{most}.")
     if best is not None and (row := _row_of(rows, best) if answer is None else _chosen(rows, best, answer)).slo not in (None, "satisfied"):
         found.append(f"Whether {_named([row])} meets the SLO is not shown: {state.judged(row.number).reason}")
-    return (*found, "More time decides more: --resume with a longer --time.") if found else ()
+    if not found and not lasting:
+        return ()
+    more = "More time does not decide more: give another --out once the cause is gone."
+    return (*found, *lasting, "More time decides more: --resume with a longer --time." if found else more)
 
 
 def _named(rows: Sequence[Row]) -> str:

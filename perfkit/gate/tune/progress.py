@@ -96,7 +96,7 @@ class TuneState:
         elif not window.is_valid or self.objective.value(window) <= 0:
             entry.invalid += window.phase == "race"
             if _are_too_many(entry.invalid, entry):
-                self._leave(window.candidate, "invalid", window.reason)
+                self._leave(window.candidate, "invalid", window.reason or f"{self.objective.figure} is not known of its windows")
         elif entry.step is not None and window.concurrency == self.ladder[entry.step]:
             entry.windows.append(window)
             self._arms.add((window.candidate, window.concurrency))
@@ -133,7 +133,7 @@ class TuneState:
         if number < 2 or not left:
             return
         further = len(self._arms) - len({candidate for candidate, _ in self._arms})
-        self.standing = stand(self.race_windows(), left, self._most + further)
+        self.standing = stand(self.race_windows(), left, self._most + further, number)
         for index, better in self.standing.worse.items():
             entry = self.entries[index]
             entry.state, entry.better, entry.out_after = "worse", better, number
@@ -143,16 +143,29 @@ class TuneState:
         return [index for index, entry in self.entries.items() if entry.state in ("waiting", "racing")]
 
     def in_round(self, number: int) -> list[int]:
-        """Those that are measured in a round: in every second one, with more than a few left, the better half and the present one alone.
+        """Those that are measured in a round: in every second one the better half alone."""
+        return self.left() if number % 2 else self.better_half()
 
-        Those that joined later are measured in each round until they are compared.
+    def better_half(self) -> list[int]:
+        """The better half of more than a few that are left, by the rounds that were judged, and the present one.
+
+        Those that joined later are in it until they are compared. Windows of the round under way have no part in it, so that a tune that is
+        continued in the middle of a round measures the same ones.
         """
         left = self.left()
-        if number % 2 or len(left) <= _FEW:
+        if len(left) <= _FEW:
             return left
-        ranked = sorted(left, key=self.value, reverse=True)
+        known = self.standing.effects if self.standing is not None else self._values_of_closed_rounds()
+        ranked = sorted(left, key=lambda one: known.get(one, -math.inf), reverse=True)
         chosen = {0, *ranked[: -(-len(left) // 2)]}
         return [one for one in left if one in chosen or self.entries[one].state == "waiting" or self.entries[one].is_pending]
+
+    def _values_of_closed_rounds(self) -> dict[int, float]:
+        """The logarithm of what each configuration is worth in the race up to the last round that was judged."""
+        rounds = {
+            index: [value for number, value in held.items() if number <= self.closed_round] for index, held in self.race_windows().items()
+        }
+        return {index: statistics.fmean(map(math.log, values)) for index, values in rounds.items() if values}
 
     @property
     def leader(self) -> int | None:
@@ -201,6 +214,18 @@ class TuneState:
         if self.entries[0].state == "unmet":
             return best, ratio, "better"
         return best, ratio, None if ratio is None else answer_of(ratio, self.bound(best), indifference)
+
+    def is_raced(self, indifference: float) -> bool:
+        """Whether further rounds would tell nothing; the confirmation has further windows of the best one, unless it is the present one."""
+        if any(self.entries[one].is_pending for one in self.left()) or self.needs_rounds(indifference):
+            return False
+        decided = self.is_decided(indifference)
+        best = self.left()[0] if decided is None and len(self.left()) == 1 else decided
+        return best is not None and (self.shows_slo(best) or self.is_confirmable(best))
+
+    def is_confirmable(self, candidate: int) -> bool:
+        """Whether a configuration can be compared with the present one in pairs: another one, while both can be measured."""
+        return candidate != 0 and all(self.entries[one].state in ("racing", "worse") for one in (candidate, 0))
 
     def needs_rounds(self, indifference: float) -> bool:
         """Whether further rounds of the race decide what further pairs cannot.

@@ -1,8 +1,10 @@
 """The race of configurations: which are shown worse, which leads, and by how much another one may be better. Pure.
 
-In a round each configuration that is left is measured once, in random order, in every other round the better ones alone. Differences of the logarithms of the throughput within
-a round cancel what changes slowly. All statements hold together with a probability of at least 97.5 %, whatever configuration leads and
-whenever the race is looked at: the best configuration is never dropped, and no other is better by more than is stated.
+In a round each configuration that is left is measured once, in random order, in every other round the better ones alone. Differences of the
+logarithms of the throughput within a round cancel what changes slowly. All statements hold together with a probability of at least 97.5 %,
+whatever configuration leads and whenever the race is looked at: the best configuration is never dropped, and no other is better by more than
+is stated. This assumes that windows vary alike in all configurations, or that the best one's vary no more than the others'; where they vary
+six times as much, it is dropped in up to 4 % of races (`benchmarks/tune_simulation`).
 """
 
 import dataclasses
@@ -26,8 +28,9 @@ FIRST_LOOK = 5
 NARROW = 0.03
 """A confirmed ratio is known to this share."""
 FEWEST_ROUNDS = 2
-"""The common rounds that a ratio of two configurations needs."""
-_FEWEST_OF_ITS_OWN = 5
+"""The common rounds after which a configuration that joined later is compared."""
+_ROUNDS_TO_DROP, _CLEAR = 3, math.log(1.15)
+"""With fewer common rounds, a configuration is dropped only where it is worse by this factor as well."""
 _PRIOR = 8
 """The degrees of freedom of the pooled variance where it is averaged with that of a configuration's own windows."""
 
@@ -49,21 +52,22 @@ class Standing:
     """For each configuration that is left, by which factor the best may be better than it: at least 1, infinite while nothing is known."""
 
 
-def stand(windows: Windows, left: Collection[int], entered: int) -> Standing:
-    """Compares the configurations that are left; those dropped before still tell how the rounds differed.
+def stand(windows: Windows, left: Collection[int], entered: int, number: int) -> Standing:
+    """Compares the configurations that are left after the round `number`, from 2 on; those dropped before still tell how the rounds differed.
 
     `entered` is the number of configurations that may race, also later. A difference is judged by Student's t with the variance of all windows;
-    where a configuration's own is larger and it has at least 5 windows, with a mean of both (as in G. Smyth, *Statistical Applications in
-    Genetics and Molecular Biology* 3, 2004, with a prior of 8 degrees of freedom). The error is divided over configurations and rounds:
-    of n common rounds the share 1/(n(n+1)), which add up to 1 (a union bound, so that the race may be looked at after each round).
+    where a configuration's own is larger, with a mean of both (as in G. Smyth, *Statistical Applications in Genetics and Molecular Biology*
+    3, 2004, with a prior of 8 degrees of freedom). The error is divided over configurations and rounds: of round r the share 1/((r-1)r),
+    which add up to 1 (a union bound, so that the race may be looked at after each round). With fewer than three common rounds, a configuration
+    is dropped only if the other one is better by 15 % as well: nothing is known of its own variance then.
     """
-    noise = _Noise(windows)
+    noise = _Noise(windows, ERROR / (max(entered, 2) * (number - 1) * number))
     order = sorted(left)
-    uppers = {(one, other): noise.upper(one, other, entered) for one in order for other in order if one != other}
+    uppers = {(one, other): noise.upper(one, other) for one in order for other in order if one != other}
     worse = {}
     for one in order:  # the one that beats it most clearly
-        beaten = [(upper, other) for (first, other), upper in uppers.items() if first == one]
-        if beaten and min(beaten)[0] < 0:
+        beaten = [(upper, other) for (first, other), upper in uppers.items() if first == one and upper < 0 and noise.may_drop(one, other)]
+        if beaten:
             worse[one] = min(beaten)[1]
     kept = [one for one in order if one not in worse]
     bounds = {one: math.exp(max([0.0, *(uppers[other, one] for other in kept if other != one)])) for one in kept}
@@ -73,7 +77,8 @@ def stand(windows: Windows, left: Collection[int], entered: int) -> Standing:
 class _Noise:
     """The additive model of configurations and rounds, and the variance that it leaves."""
 
-    def __init__(self, windows: Windows) -> None:
+    def __init__(self, windows: Windows, error: float = ERROR) -> None:
+        self._error = error
         self._logs = {one: {number: math.log(rate) for number, rate in rounds.items()} for one, rounds in windows.items() if rounds}
         names, rounds = list(self._logs), sorted({number for held in self._logs.values() for number in held})
         cells = [(names.index(one), rounds.index(number), value) for one, held in self._logs.items() for number, value in held.items()]
@@ -91,18 +96,25 @@ class _Noise:
         for residual, (index, *_) in zip(residuals.tolist(), cells, strict=True):
             self._squares[names[index]] += residual**2 / (1 - 1 / max(len(names), 2))
 
-    def upper(self, one: int, other: int, entered: int) -> float:
+    def upper(self, one: int, other: int) -> float:
         """The upper bound of how much better `one` is than `other`, as a logarithm; infinite without a common round, or a variance."""
-        count = len(self._logs.get(one, {}).keys() & self._logs.get(other, {}).keys())
-        if not count or self.degrees < 1:
+        if self.degrees < 1 or not self.common(one, other):
             return math.inf
-        mean, reach = self.difference(one, other, 1 - ERROR / (max(entered, 2) * count * (count + 1)))
+        mean, reach = self.difference(one, other, 1 - self._error)
         return mean + reach
+
+    def common(self, one: int, other: int) -> list[int]:
+        """The rounds that both have."""
+        return sorted(self._logs.get(one, {}).keys() & self._logs.get(other, {}).keys())
+
+    def may_drop(self, one: int, other: int) -> bool:
+        """Whether there are enough rounds to drop `one` because of `other`, which is shown better."""
+        return len(self.common(one, other)) >= _ROUNDS_TO_DROP or self.difference(other, one, 0.5)[0] > _CLEAR
 
     def difference(self, one: int, other: int, quantile: float) -> tuple[float, float]:
         """The mean of `one` - `other` in their common rounds, and by how much this quantile of Student's t lies above it."""
         first, second = self._logs[one], self._logs[other]
-        differences = [first[number] - second[number] for number in sorted(first.keys() & second.keys())]
+        differences = [first[number] - second[number] for number in self.common(one, other)]
         (variance, degrees), (other_variance, other_degrees) = self._variance_of(one), self._variance_of(other)
         t = student_t_quantile(quantile, min(degrees, other_degrees))
         return statistics.fmean(differences), t * math.sqrt((variance + other_variance) / len(differences))
@@ -110,7 +122,7 @@ class _Noise:
     def _variance_of(self, one: int) -> tuple[float, int]:
         """The variance of a configuration's windows, and its degrees of freedom: that of all windows, or more where its own is larger."""
         degrees = len(self._logs[one]) - 1
-        if degrees + 1 < _FEWEST_OF_ITS_OWN or self._squares[one] <= degrees * self.variance:
+        if degrees < 1 or self._squares[one] <= degrees * self.variance:
             return self.variance, self.degrees
         return (_PRIOR * self.variance + self._squares[one]) / (_PRIOR + degrees), min(_PRIOR + degrees, self.degrees)
 
@@ -131,12 +143,12 @@ class Ratio:
 
 
 def ratios_to(base: int, windows: Windows) -> dict[int, Ratio]:
-    """The ratio of each other configuration to `base` in the rounds that both have, with a 95 % interval of its own; those with two such rounds."""
+    """The ratio of each other configuration to `base` in the rounds that both have, with a 95 % interval of its own: a wide one after a single round."""
     noise = _Noise(windows)
     found = {}
     for one in windows:
-        count = len(windows[one].keys() & windows.get(base, {}).keys())
-        if one != base and count >= FEWEST_ROUNDS and noise.degrees > 0:
+        count = len(noise.common(one, base))
+        if one != base and count and noise.degrees > 0:
             mean, reach = noise.difference(one, base, 0.975)
             found[one] = Ratio(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach), count)
     return found

@@ -1,6 +1,7 @@
 """The request of a tune from a scenario: its candidates, its server, and the files of its answer."""
 
 import dataclasses
+import functools
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -44,7 +45,7 @@ from perfkit.target.changed_model import clear_marks_of, describe_changed, find_
 from perfkit.units import NS_PER_S
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True)
 class TunePlan:
     """What a tune will measure, before it changes anything."""
 
@@ -62,7 +63,7 @@ class TunePlan:
     """Of the running server's models; None for a server that a command starts."""
     repository: ModelRepository | None = None
 
-    @property
+    @functools.cached_property
     def space(self) -> SearchSpace:
         """The candidates by their values."""
         return SearchSpace([one.values for one in self.candidates])

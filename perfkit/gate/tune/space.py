@@ -259,11 +259,13 @@ def _check_key(config: Config, key: str) -> None:
 
 def _with_present(present: Values, space: Space) -> Space:
     """A space that is measured by moves, with the present value of each key among its values, empty if it has none: the moves begin there."""
+
+    def is_given(key: str) -> bool:  # one of batching has no value while that is off
+        return all(present.get(other) != "off" for other in space if key.startswith(f"{other}."))
+
     if math.prod(len(values) for values in space.values()) <= MOST_MEASURED:
         return space
-    # a key of batching has no value without it
-    free = [key for key in space if not any(key.startswith(f"{other}.") for other in space)]
-    missing = {key: (present[key],) for key in free if key in present and present[key] not in space[key]}
+    missing = {key: (value,) for key, value in present.items() if value not in space[key] and is_given(key)}
     return {key: (*missing.get(key, ()), *values) for key, values in space.items()}
 
 

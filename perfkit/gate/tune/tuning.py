@@ -17,7 +17,7 @@ from perfkit.gate.pairs import GateObserver, Stage
 from perfkit.gate.tune.configured_server import ConfiguredServer, RefusedCandidateError
 from perfkit.gate.tune.folder import Phase, TuneFolder, Window
 from perfkit.gate.tune.limits import constraints_of, excess, limit_texts, unknown, used_cpus, used_gpu_memory_bytes
-from perfkit.gate.tune.moves import STAGE_ROUNDS, SearchSpace
+from perfkit.gate.tune.moves import SearchSpace, is_stage_over
 from perfkit.gate.tune.objective import objective_of
 from perfkit.gate.tune.outcome import TuneOutcome, tune_outcome
 from perfkit.gate.tune.progress import TuneState
@@ -146,8 +146,9 @@ class _Tune:
         number = state.closed_round + 1
         self._start_stage(number, ends_s)
         while state.left():
-            is_raced = number > 2 and self._is_raced()
-            if (is_raced or self._is_stage_over(number)) and self._open_neighbours(number, ends_s):
+            is_raced = number > 2 and state.is_raced(self._folder.progress.inputs.indifference)
+            is_over = is_stage_over(number - self._stage_round, is_out_of_time=self._elapsed_s() > self._stage_ends_s)
+            if (is_raced or is_over) and self._open_neighbours(number, ends_s):
                 is_raced = False
             if is_raced:
                 return
@@ -164,20 +165,6 @@ class _Tune:
             state.close_round(number)
             number += 1
 
-    def _is_raced(self) -> bool:
-        """Whether further rounds would tell nothing; the confirmation has further windows of the best one, unless it is the present one."""
-        indifference = self._folder.progress.inputs.indifference
-        if any(self._state.entries[one].is_pending for one in self._state.left()) or self._state.needs_rounds(indifference):
-            return False
-        decided = self._state.is_decided(indifference)
-        best = self._state.left()[0] if decided is None and len(self._state.left()) == 1 else decided
-        return best is not None and (self._state.shows_slo(best) or (best != 0 and self._state.entries[0].step is not None))
-
-    def _is_stage_over(self, number: int) -> bool:
-        """Whether others may join though nothing is decided: no more would be known of which way to go, or there is no time to know more."""
-        rounds = number - self._stage_round
-        return rounds >= STAGE_ROUNDS or (rounds >= 1 and self._elapsed_s() > self._stage_ends_s)
-
     def _open_neighbours(self, number: int, ends_s: float) -> bool:
         """Has the neighbours of the leader join the race, as many as there is time for; false if none does."""
         state = self._state
@@ -185,9 +172,8 @@ class _Tune:
             return False
         joining = self._space.joining(state.leader, state.levels(), state.entries)
         visit_s, first_s = (self._expected_s(self._first_s, scans=scans) for scans in (False, True))
-        left_s = (
-            ends_s - self._elapsed_s() - len(state.in_round(2)) * visit_s
-        )  # those that join are compared in two rounds, with the better ones
+        # those that join are compared in two rounds, with the better ones
+        left_s = ends_s - self._elapsed_s() - len(state.better_half()) * visit_s
         joining = joining[: max(int(left_s / (first_s + visit_s)), 0)]
         if not joining:
             return False
@@ -210,7 +196,7 @@ class _Tune:
         """
         state, indifference = self._state, self._folder.progress.inputs.indifference
         best, _, _ = state.choice(indifference)
-        if best is None or best == 0 or state.entries[0].step is None:
+        if best is None or not state.is_confirmable(best):
             return True
         steps = state.entries[best].step, state.entries[0].step
         begun = [one.round for one in self._folder.windows if one.phase == "confirmation"]
@@ -233,8 +219,7 @@ class _Tune:
             random.Random(f"pair {self._seed} {number}").shuffle(pair)
             for candidate in pair:
                 await self._visit(candidate, "confirmation", number, window_s)
-                raced = {state.entries[one].state for one in pair}
-                if (state.entries[best].step, state.entries[0].step) != steps or not raced <= {"racing", "worse"}:
+                if (state.entries[best].step, state.entries[0].step) != steps or not state.is_confirmable(best):
                     return self._elapsed_s() > self._limit_s * (1 - CONFIRMATION_SHARE)
             number += 1
 

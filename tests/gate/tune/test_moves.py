@@ -111,3 +111,11 @@ def test_nothing_joins_a_space_that_is_measured_as_a_whole(count):
 def test_without_the_time_for_all_a_space_in_which_a_key_cannot_vary_alone_is_measured_as_a_whole():
     space = SearchSpace([{"batching": "off", "count": "1"}, *({"batching": "on", "count": count} for count in COUNTS[1:])])
     assert space.first(at_once=1) == tuple(range(len(space)))
+
+
+def test_a_large_space_in_which_a_key_cannot_vary_alone_begins_with_the_nearest_that_vary_it():
+    others = [{"batching": "on", "count": str(count), "kind": kind} for count in range(2, 22) for kind in KINDS]
+    space = SearchSpace([{"batching": "off", "count": "1", "kind": "a"}, {"batching": "off", "count": "1", "kind": "b"}, *others])
+    assert [tuple(space.values(number).values()) for number in space.first()] == [
+        ("off", "1", "a"), ("off", "1", "b"), *(("on", str(count), "a") for count in range(2, 22)),
+    ]  # fmt: skip

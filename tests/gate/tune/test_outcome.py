@@ -173,3 +173,15 @@ def test_a_present_one_that_does_not_have_the_load_is_no_measure():
     assert make_outcome([0, 0], objective="latency").sentence == (
         "No configuration was found that answers requests at 100/s with p99 < 50ms."
     )
+
+
+def test_nothing_is_kept_where_of_a_larger_space_nothing_else_was_measured():
+    outcome = make_outcome([100], rounds=8, unmeasured=79)
+    assert (outcome.kind, outcome.best) == ("undecided", 0)
+    assert outcome.notes[:2] == (
+        "Of 80 configurations, none but the present one could be measured.",
+        "More time does not decide more: give another --out once the cause is gone.",
+    )
+    refused = make_outcome([100, 160], refused=[1], unmeasured=78)
+    assert (refused.kind, refused.best) == ("undecided", 0)
+    assert make_outcome([100, 60], unmeasured=78).kind == "kept"

@@ -268,3 +268,47 @@ def test_pairs_that_leave_it_open_take_further_rounds_of_the_race():
     assert state.ratio(best).low < 1 < state.ratio(best).high < 1 + share / 2
     assert state.needs_rounds(share)
     assert not state.needs_rounds(3 * share), "the present one is to be kept"
+
+
+def test_every_second_round_measures_the_better_half_and_the_present_one_by_the_rounds_before():
+    rates = (300, 310, 320, 330, 340, 350)
+    state = state_of([one for candidate, rate in enumerate(rates) for one in scans(candidate, (100, 200, rate))], candidates=6)
+    assert state.in_round(1) == list(range(6))
+    for one in raced(rates, 1):
+        state.add(one)
+    state.close_round(1)
+    assert state.in_round(2) == state.better_half() == [0, 3, 4, 5]
+    state.add(window(1, "race", 2, 4, 900))  # of the round under way
+    assert state.in_round(2) == [0, 3, 4, 5]
+    assert state.in_round(3) == list(range(6))
+    state.open([8])
+    assert state.in_round(4) == [0, 2, 3, 4, 5, 8], "one that joined is measured until it is compared"
+
+
+def test_a_few_are_measured_in_every_round():
+    state = state_of([one for candidate in range(4) for one in scans(candidate, (100, 200, 300 + candidate))], candidates=4)
+    for one in raced((300, 301, 302, 303), 1):
+        state.add(one)
+    state.close_round(1)
+    assert state.in_round(2) == [0, 1, 2, 3]
+
+
+def test_a_configuration_whose_figure_is_not_known_is_out_with_that_reason():
+    state = TuneState(range(1), (1,), None, objective=objective_of("cost", None))
+    for one in (window(0, "scan", 1, 1, 100), *(window(0, "race", number, 1, 100) for number in (1, 2, 3))):
+        state.add(one)
+    assert (state.entries[0].state, state.entries[0].reason) == (
+        "invalid", "the throughput per CPU in use is not known of its windows",
+    )  # fmt: skip
+
+
+def test_only_configurations_that_can_be_measured_are_compared_in_pairs():
+    state = state_of([*scans(0, (100, 200, 300)), *scans(1, (100, 200, 400)), *raced((300, 400), 6)])
+    state.close_round()
+    assert state.entries[0].state == "worse"
+    assert state.is_confirmable(1)
+    assert not state.is_confirmable(0)
+    for number in range(1, 30):
+        state.add(Window(candidate=0, phase="confirmation", round=number, has_failed=True, reason="lost"))
+    assert state.entries[0].state == "failed"
+    assert not state.is_confirmable(1)

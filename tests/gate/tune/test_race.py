@@ -52,20 +52,43 @@ def test_drift_of_the_machine_is_no_difference_between_configurations():
     rates = {number: 100.0 * 2**number for number in range(1, 9)}
     wobble = {number: 1.001 if number % 2 else 0.999 for number in rates}
     windows = {0: rates, 1: {number: 1.2 * rate * wobble[number] for number, rate in rates.items()}}
-    standing = stand(windows, [0, 1], 2)
+    standing = stand(windows, [0, 1], 2, 8)
     assert standing.leader == 1
     assert standing.worse == {0: 1}
     assert standing.bounds == {1: 1.0}
 
 
-def test_nothing_is_said_after_one_common_round():
-    standing = stand({0: {1: 100.0}, 1: {1: 50.0}}, [0, 1], 2)
+def test_nothing_is_said_where_each_configuration_has_one_window():
+    standing = stand({0: {1: 100.0}, 1: {1: 50.0}}, [0, 1], 2, 2)
     assert standing.worse == {}
     assert standing.bounds == {0: math.inf, 1: math.inf}
 
 
+@pytest.mark.parametrize(("rate", "rounds", "is_dropped"), [(80.0, 1, True), (90.0, 1, False), (90.0, 2, False), (90.0, 3, True)])
+def test_a_small_difference_drops_a_configuration_after_three_common_rounds_and_a_large_one_after_one(rate, rounds, is_dropped):
+    wobble = {number: 1.001 if number % 2 else 0.999 for number in range(1, 9)}
+    alike = {one: {number: 100.0 * wobble[number] ** one for number in wobble} for one in (-1, 0, 1)}
+    standing = stand({**alike, 2: dict.fromkeys(range(1, rounds + 1), rate)}, [-1, 0, 1, 2], 4, 8)
+    assert (2 in standing.worse) == is_dropped
+    assert standing.bounds[0] < 1.01, "the others are known better"
+
+
+def test_the_noisiest_one_is_hardly_dropped_though_it_is_the_best():
+    def is_dropped(seed):
+        draw = np.random.default_rng(seed)
+        windows: dict[int, dict[int, float]] = {one: {} for one in range(8)}
+        for number in range(1, 6):
+            for one, rounds in windows.items():
+                rounds[number] = math.exp(draw.normal(0.0 if one else 0.01, 0.01 if one else 0.06))
+            if number > 1 and 0 in stand(windows, range(8), 8, number).worse:
+                return True
+        return False
+
+    assert sum(map(is_dropped, range(200))) <= 0.05 * 200
+
+
 def test_a_configuration_alone_is_the_best():
-    standing = stand({0: {1: 100.0, 2: 99.0}}, [0], 1)
+    standing = stand({0: {1: 100.0, 2: 99.0}}, [0], 1, 2)
     assert (standing.leader, standing.bounds) == (0, {0: 1.0})
 
 
@@ -124,6 +147,8 @@ def test_the_interval_of_a_ratio_in_the_race_is_95_per_cent():
 def test_ratios_come_from_the_rounds_that_both_have():
     windows = {0: {1: 100.0, 2: 100.0, 3: 101.0}, 1: {1: 200.0, 2: 202.0}, 2: {3: 300.0, 4: 300.0}, 3: {4: 1.0}}
     found = ratios_to(0, windows)
-    assert found.keys() == {1}
+    assert found.keys() == {1, 2}, "that without a common round has none"
     assert found[1].estimate == pytest.approx(math.sqrt(2 * 2.02))
-    assert found[1].pairs == 2
+    assert (found[1].pairs, found[2].pairs) == (2, 1)
+    assert found[2].estimate == pytest.approx(300 / 101)
+    assert found[2].half_width > found[1].half_width

@@ -23,7 +23,8 @@ CONFIG: dict[str, Any] = {
     "instance_group": [{"name": "m_0", "kind": "KIND_CPU", "count": 2}],
     "parameters": {"a": {"string_value": "1"}},
 }
-BATCHING = {"dynamic_batching": ("off", "on"), "dynamic_batching.max_queue_delay_microseconds": ("0", "100")}
+BATCHING_DELAY = "dynamic_batching.max_queue_delay_microseconds"
+BATCHING = {"dynamic_batching": ("off", "on"), BATCHING_DELAY: ("0", "100")}
 
 
 def test_the_present_configuration_is_the_first_candidate_as_the_server_wrote_it():
@@ -221,3 +222,31 @@ def test_a_large_space_has_the_present_value_of_each_key():
     changed = json.loads(candidates[next(number for number, key in star.items() if key == "parameters.b")].configs["m"])
     assert changed["parameters"].pop("b") == {"string_value": "v"}
     assert changed == CONFIG
+
+
+DELAYS = ("0", "100", "500", "2000")
+
+
+@pytest.mark.parametrize("delay", [{}, {"max_queue_delay_microseconds": "300"}])
+def test_a_large_space_has_the_present_delay_so_that_each_key_varies_from_it(delay):
+    config = {**CONFIG, "dynamic_batching": delay}
+    space = {**BATCHING, BATCHING_DELAY: DELAYS, "instance_group.count": tuple(map(str, range(1, 13)))}
+    candidates = candidates_of_config({"m": json.dumps(config)}, space)
+    found = SearchSpace([one.values for one in candidates])
+    star = list(found.star.values())
+    assert found.first() == (0, *found.star)
+    assert {key: star.count(key) for key in star} == {"instance_group.count": 11, BATCHING_DELAY: 4, "dynamic_batching": 1}
+
+
+def test_the_star_of_a_model_without_batching_has_every_key_of_the_default_space():
+    config = {**CONFIG, "instance_group": [{"kind": "KIND_CPU", "count": 1}]}
+    space = default_space(config, 8)
+    candidates = candidates_of_config({"m": json.dumps(config)}, space)
+    found = SearchSpace([one.values for one in candidates])
+    first = found.first(at_once=3)
+    assert [candidates[number].title for number in first] == [
+        "instance_group.count 1, dynamic_batching off",
+        *(f"instance_group.count 1, dynamic_batching on, {BATCHING_DELAY} {delay}" for delay in DELAYS),
+        *(f"instance_group.count {count}, dynamic_batching off" for count in (2, 4)),
+    ]
+    assert len(found.first(at_once=len(found))) == len(found) == 15
