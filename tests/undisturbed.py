@@ -9,7 +9,7 @@ from perfkit.stats.validity import GeneratorVerdict
 
 @contextlib.contextmanager
 def undisturbed():
-    """In this process the load generator's CPU use, stops and late starts count as harmless.
+    """In this process the load generator's CPU use, stops and late starts count as harmless, and what others do on the machine.
 
     A machine that is busy with other tests would make load points invalid, as it should. That verdict has tests of its own:
     `tests/stats/test_validity.py`, `tests/points/test_influence.py`, `tests/cli/test_stops.py`. The other reasons
@@ -17,4 +17,5 @@ def undisturbed():
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("perfkit.points.influence.judge_generator", lambda *_, **__: GeneratorVerdict((), ()))
+        patch.setattr("perfkit.points.point.busy_machine_warnings", lambda *_, **__: [])
         yield

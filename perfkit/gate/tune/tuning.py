@@ -155,6 +155,7 @@ class _Tune:
             done = {one.candidate for one in self._folder.windows if one.phase == "race" and one.round == number}
             window_s, measured = self._window_s(len(state.left())), state.in_round(number)
             order = [one for one in self._order(number) if one in measured and one not in done]
+            order.sort(key=lambda one: not state.entries[one].is_pending)  # the time may be over before those that joined are compared
             self._context.observer.message(
                 f"round {number}: {len(measured)} configurations, windows of {window_s:g} s, {self._elapsed_s():.0f} s of {self._limit_s:.0f} s"
             )
