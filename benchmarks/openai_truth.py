@@ -151,6 +151,7 @@ def main() -> int:
     page.add(
         f"Answers of the bundled server with declared instants, events and tokens, measured by perfkit at {RATE_PER_S} requests a second; {options.rounds} round{'s' * (options.rounds > 1)} of "
         f"{options.seconds:g} s. The server has one CPU, perfkit another{', both at real-time priority' * options.realtime}; the lead is {lead}. {machine}",
+        "The lead is by how much the server acts before a declared instant; it is measured first, so that a constant delay of server and client is no part of the errors.",
         f"Allowed of times, as for single answers: {ALLOWED}",
         "*Withheld* are figures that the server's answers do not tell: without usage there are no tokens, and without usage in all events the tokens of the first event are not "
         "known, unless there are as many events as tokens.",
