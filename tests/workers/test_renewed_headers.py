@@ -25,6 +25,13 @@ REQUESTS = tuple(InferRequest("m", (tensor_from_array("i", Datatype.FP32, np.arr
 
 
 AGES = ("old", "new", "newest")
+PREPARED = 20
+"""More requests than are prepared, with headers that are older then, before a connection sends them."""
+
+
+def newer_before_the_last_older(ages):
+    """How many requests of a connection had newer headers than one that came later."""
+    return max((sum(one > age for one in ages[:place]) for place, age in enumerate(ages)), default=0)
 
 
 class Tokens:
@@ -95,11 +102,11 @@ def test_requests_of_every_kind_have_the_new_headers(kind, engine):
                 if kind == "replicas":
                     fresh = (dataclasses.replace(fresh[0], replicas=(dataclasses.replace(fresh[0], host="localhost"),)),)
                 renewal.come(fresh)
-            for name in names:  # more than the requests that are prepared, and those in flight
-                await asyncio.to_thread(tokens.await_requests, f"{token} {name}", 30)
+            for name in names:  # on each connection more than the requests that are prepared
+                await asyncio.to_thread(tokens.await_requests, f"{token} {name}", 8 * PREPARED)
         loops[0].stop("enough")
         return (await sending).ending.reason
 
     with serving(Handler) as port:
         assert asyncio.run(main(port)) == "enough"
-    assert all(ages == sorted(ages) for ages in tokens.ages.values()), "no connection has an older header after a newer one"
+    assert max(map(newer_before_the_last_older, tokens.ages.values())) < PREPARED
