@@ -31,9 +31,9 @@ from perfkit.points.behaviour import cold_repetition_warning, judge_series, targ
 from perfkit.points.measured import PointMeasurement
 from perfkit.recorder.series import SeriesRecorder
 from perfkit.recorder.window import Window
+from perfkit.result.counts import Connections
 from perfkit.result.generator import Generator
 from perfkit.result.load import ClosedLoad, Load, OpenLoad
-from perfkit.result.model import Connections
 from perfkit.units import NS_PER_S
 
 SERVERS, IN_FLIGHT, COLD_S, FACTORS, SHARES = (

@@ -41,9 +41,9 @@ from perfkit.points.point import point
 from perfkit.recorder.batches import batch_length_ns
 from perfkit.recorder.series import Series
 from perfkit.recorder.window import Window
+from perfkit.result.counts import Connections
 from perfkit.result.generator import Generator
 from perfkit.result.load import OpenLoad
-from perfkit.result.model import Connections
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.slo import SloLimits
 from perfkit.transport.base import Outcome

@@ -17,9 +17,10 @@ from perfkit.load.load_plan import ClosedPlan, LoadPlan, OpenPlan
 from perfkit.points.measured import PointMeasurement
 from perfkit.points.point import point
 from perfkit.recorder.window import Window, cut
+from perfkit.result.counts import Connections
 from perfkit.result.generator import Generator
 from perfkit.result.load import ClosedLoad, Load, OpenLoad
-from perfkit.result.model import Connections, Point
+from perfkit.result.model import Point
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport

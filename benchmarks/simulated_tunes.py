@@ -35,11 +35,11 @@ class SimulatedTune:
     loss: float
     """By which share the best configuration of the space is better than the chosen one: the leader, or configuration 0 if it is kept."""
     measured_loss: float
-    """By which share the best one of those that were measured is."""
+    """By which share the best of the measured configurations is better than the chosen one."""
     measured: int
     """The number of configurations that were measured."""
     bound: float
-    """By which share another measured one may be better, as the race says."""
+    """The share by which another measured configuration may be better, as the race states it."""
     is_decided: bool
     covers: bool | None
     """Whether the interval of the confirmation holds the leader's true ratio to configuration 0; None without one."""

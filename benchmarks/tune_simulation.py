@@ -78,7 +78,7 @@ def main() -> int:
 
 
 def share_covered(races: Sequence[SimulatedTune]) -> float:
-    """The share without a stated interval that does not hold the ratio."""
+    """The share of tunes whose interval holds the true ratio; those without an interval count as holding it."""
     return statistics.fmean(race.covers is not False for race in races)
 
 

@@ -10,10 +10,11 @@ from perfkit.clock import Clock, ManualClock
 from perfkit.load.load_plan import ClosedPlan
 from perfkit.points.measured import PointMeasurement
 from perfkit.recorder.window import cut
+from perfkit.result.counts import Connections
 from perfkit.result.file import ResultWriter
 from perfkit.result.generator import Generator
 from perfkit.result.load import ClosedLoad
-from perfkit.result.model import Connections, Result
+from perfkit.result.model import Result
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
 from perfkit.units import NS_PER_MS, NS_PER_S

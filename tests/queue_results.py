@@ -14,11 +14,12 @@ from perfkit.points.measured import PointMeasurement
 from perfkit.points.point import LoadSummary, point
 from perfkit.recorder.series import Series
 from perfkit.recorder.window import Window
+from perfkit.result.counts import Connections
 from perfkit.result.file import ResultWriter
 from perfkit.result.generator import Generator
 from perfkit.result.interval_log import interval_lines
 from perfkit.result.load import ClosedLoad, OpenLoad
-from perfkit.result.model import Connections, Result
+from perfkit.result.model import Result
 from perfkit.stats.buckets import BucketCounts
 from perfkit.transport.base import Outcome
 from tests.made_once import made_once

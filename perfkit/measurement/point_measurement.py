@@ -13,10 +13,10 @@ from perfkit.measurement.point_telemetry import PointObservation
 from perfkit.points.behaviour import warm_up_ns
 from perfkit.points.measured import MachineMeasurement, PointMeasurement
 from perfkit.recorder.window import Window, cut
+from perfkit.result.counts import Connections
 from perfkit.result.generator import Generator
 from perfkit.result.interval_log import PointLines
 from perfkit.result.load import OpenLoad
-from perfkit.result.model import Connections
 from perfkit.scenario.model import Scenario
 from perfkit.scenario.target import Target
 from perfkit.target.address import WireProtocol

@@ -17,10 +17,11 @@ from perfkit.figures.resources import (
 )
 from perfkit.recorder.window import Window
 from perfkit.result.cold_start import ColdStart
+from perfkit.result.counts import Connections
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.generator import ContextSwitches, GcPauses, Generator, Tcp
 from perfkit.result.load import Load, OpenLoad
-from perfkit.result.model import Connections, Protocol
+from perfkit.result.model import Protocol
 from perfkit.spans.span import SampledRequest
 from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.stats.percentiles import PercentileInterval

@@ -3,20 +3,16 @@
 import dataclasses
 import os
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from perfkit.errors import MeasurementWarning
-from perfkit.figures.declaration import declared, own_figures
+from perfkit.figures.declaration import declared
 from perfkit.points.behaviour import (
     cold_in_doubt,
     cold_repetition_warning,
-    find_incidents,
-    idle_gpu_warnings,
     incident_warnings,
-    target_warnings,
 )
 from perfkit.points.influence import judge_influence, stop_counts
 from perfkit.points.judgement import (
@@ -39,29 +35,17 @@ from perfkit.points.measured import (
     server_figures,
 )
 from perfkit.points.median_difference import compare_medians
+from perfkit.points.pool import Pool
 from perfkit.points.shares import imbalance_warnings, machine_figures, machine_warnings, replica_figures, slower_replica_warnings
-from perfkit.recorder.batches import merge_times
 from perfkit.recorder.failures import most_frequent
 from perfkit.recorder.token_figures import PER_TOKEN_TIME
 from perfkit.recorder.window import Window
 from perfkit.result.cold_start import ColdStart, ColdStarts, Spread
+from perfkit.result.counts import Connections, Requests, Responses, SequenceCounts, Tokens
 from perfkit.result.distribution import QUANTILES, distribution
 from perfkit.result.generator import Generator
 from perfkit.result.load import ColdStartLoad, IdleLoad
-from perfkit.result.model import (
-    Connections,
-    Estimated,
-    Failure,
-    IdleGaps,
-    Incident,
-    Point,
-    Requests,
-    Responses,
-    SequenceCounts,
-    SloJudgement,
-    Tokens,
-)
-from perfkit.result.part import Part
+from perfkit.result.model import Estimated, Failure, IdleGaps, Point, SloJudgement
 from perfkit.stats.batch_means import reach_of_total
 from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.stats.percentiles import PercentileInterval, mean_interval, percentile_intervals
@@ -79,7 +63,7 @@ _UNKNOWN_TIMES = {PER_TOKEN_TIME: ("per_token_unknown", "per_token_cut_off")}
 
 def point(measured: PointMeasurement) -> Point:
     """The point of one repetition."""
-    pool = _Pool.of(measured)
+    pool = Pool.of(measured)
     return _make_point(pool, pool.percentile_intervals(), measured.repetition, measured.window)
 
 
@@ -92,14 +76,14 @@ class LoadSummary:
     def __init__(self, repetitions: Iterable[PointMeasurement] = (), slo: SloLimits | None = None) -> None:
         self._slo, self._are_all_valid = slo, True
         self._reasons: dict[str, MeasurementWarning] = {}
-        self._pool: _Pool | None = None
+        self._pool: Pool | None = None
         self._pooled: tuple[int, Point] | None = None
         for repetition in repetitions:
             self.add(repetition)
 
     def add(self, measured: PointMeasurement) -> Point:
         """Adds a repetition, and returns its own point."""
-        pool = _Pool.of(measured)
+        pool = Pool.of(measured)
         own = _make_point(pool, pool.percentile_intervals(), measured.repetition, measured.window)
         self._pool = pool if self._pool is None else self._pool + pool
         self._are_all_valid &= own.valid
@@ -135,7 +119,7 @@ class LoadSummary:
             self._pooled = load_points, pooled.model_copy(update=changes)
         return self._pooled[1]
 
-    def _judge(self, pool: "_Pool", pooled: Point, intervals: Mapping[float, PercentileInterval], load_points: int) -> SloJudgement | None:
+    def _judge(self, pool: "Pool", pooled: Point, intervals: Mapping[float, PercentileInterval], load_points: int) -> SloJudgement | None:
         if self._slo is None:
             return None
         codes = {warning.code for warning in pooled.warnings}
@@ -161,89 +145,7 @@ class LoadSummary:
         return SloJudgement(verdict=judged.verdict, reason=judged.reason, is_beyond=judged.is_beyond)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Pool:
-    parts: tuple[PointMeasurement, ...]
-    times: Mapping[str, BucketCounts]
-    event_loop_lag: BucketCounts
-    target_warnings: Mapping[str, MeasurementWarning]
-    """By code, each once."""
-    incidents: tuple[Incident, ...]
-
-    @classmethod
-    def of(cls, measured: PointMeasurement) -> "_Pool":
-        window = measured.window
-        by_code = {one.code: one for one in (*idle_gpu_warnings(measured), *target_warnings(measured))}
-        incidents = find_incidents(window, measured.load, measured.repetition)
-        return cls((measured,), window.times, measured.resources.event_loop_lag, by_code, incidents)
-
-    def __add__(self, other: "_Pool") -> "_Pool":
-        by_code = {**self.target_warnings, **other.target_warnings, **self.target_warnings}  # of two with one code, the earlier
-        return _Pool(
-            self.parts + other.parts,
-            merge_times([self.times, other.times]),
-            BucketCounts.merged((self.event_loop_lag, other.event_loop_lag)),
-            by_code,
-            self.incidents + other.incidents,
-        )
-
-    @property
-    def windows(self) -> list[Window]:
-        """The windows of all repetitions."""
-        return [part.window for part in self.parts]
-
-    @property
-    def window_s(self) -> float:
-        """Their length."""
-        return sum(window.length_ns for window in self.windows) / NS_PER_S
-
-    @property
-    def waiting_times(self) -> BucketCounts:
-        """How long a user waited: the response times; in a closed loop, which has none, the service times."""
-        return self.times.get("response_time", self.times["service_time"])
-
-    @property
-    def batches(self) -> list[BucketCounts]:
-        """The waiting times in the equal parts of all windows, one window after the other."""
-        return [batch for window in self.windows for batch in window.batches]
-
-    def percentile_intervals(self) -> dict[float, PercentileInterval]:
-        """95 % intervals of the percentiles."""
-        return percentile_intervals(self.batches, tuple(QUANTILES.values()))
-
-    def count(self, name: str) -> int:
-        """A count over all windows."""
-        return sum(window.count(name) for window in self.windows)
-
-    def rate(self, count: float) -> float:
-        """A count per second of the windows."""
-        return count / self.window_s if self.window_s else 0.0
-
-    def batches_of(self, name: str) -> list[BucketCounts]:
-        """One of the further times in the equal parts of all windows, one window after the other; empty parts where it is missing."""
-        return [batch for window in self.windows for batch in window.further_batches.get(name, (EMPTY,) * len(window.batches))]
-
-    def recorded(self, model: type[Part]) -> dict[str, Any]:
-        """The figures of a model that are recorded, by their fields: see `Figure.recorded`."""
-        values = dict[str, Any]()
-        for name, (figure, _) in own_figures(model).items():
-            if not figure.recorded:
-                continue
-            if figure.unit == "ns":
-                times = self.times.get(figure.recorded)
-                values[name] = distribution(times) if times is not None and (times.count or figure.is_of_all) else None
-            else:
-                count = self.count(figure.recorded)
-                values[name] = self.rate(count) if figure.unit == "per_s" else count
-        return values
-
-    def weighted_mean(self, value: Callable[[PointMeasurement], float]) -> float:
-        """A mean over the repetitions, weighted by the lengths of their windows."""
-        total_ns = sum(window.length_ns for window in self.windows)
-        return sum(value(part) * part.window.length_ns for part in self.parts) / total_ns if total_ns else 0.0
-
-
-def _make_point(pool: _Pool, intervals: Mapping[float, PercentileInterval], repetition: int | None, own: Window | None) -> Point:
+def _make_point(pool: Pool, intervals: Mapping[float, PercentileInterval], repetition: int | None, own: Window | None) -> Point:
     """A load point; `repetition` and its `own` window are None for pooled repetitions."""
     parts, windows, first = pool.parts, pool.windows, pool.parts[0]
     recorded, requests = pool.recorded(Point), _requests(pool)
@@ -347,13 +249,13 @@ def _make_point(pool: _Pool, intervals: Mapping[float, PercentileInterval], repe
     return Point(**recorded | computed)
 
 
-def _requests(pool: _Pool) -> Requests:
+def _requests(pool: Pool) -> Requests:
     outcomes = {outcome.value: sum(window.outcomes[outcome] for window in pool.windows) for outcome in Outcome}
     recorded, sent = pool.recorded(Requests), sum(outcomes.values())
     return Requests(scheduled=sent + recorded["dropped"], sent=sent, **recorded, **outcomes)
 
 
-def _generator(pool: _Pool) -> Generator:
+def _generator(pool: Pool) -> Generator:
     parts = pool.parts
     return Generator(
         workers=max(part.generator.workers for part in parts),
@@ -375,7 +277,7 @@ def _connections(parts: Sequence[PointMeasurement]) -> Connections:
     return Connections(**counts, connect_time_ns=distribution(connect_times) if connect_times.count else None)
 
 
-def _idle_gaps(pool: _Pool) -> IdleGaps:
+def _idle_gaps(pool: Pool) -> IdleGaps:
     """The penalty of the first request after a gap, from the median difference to the following ones."""
     after_gap = pool.times.get("after_gap_time", EMPTY)
     compared = compare_medians(after_gap, pool.batches_of("following_time"))

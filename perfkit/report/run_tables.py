@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from perfkit.report.load_points import interval_cell, load_columns, load_point_table, times_caption
 from perfkit.report.point_state import OK, point_state
 from perfkit.report.table import Cell, Column, Table, range_cell
+from perfkit.result.counts import Requests
 from perfkit.result.distribution import QUANTILES
-from perfkit.result.model import Point, Requests
+from perfkit.result.model import Point
 from perfkit.stats.percentiles import is_withheld
 from perfkit.units import NS_PER_S
 

@@ -14,9 +14,10 @@ from typing import Any
 
 from perfkit.errors import ResultError
 from perfkit.figures.declaration import declared, value_at
+from perfkit.result.counts import Requests
 from perfkit.result.distribution import QUANTILES, Distribution
 from perfkit.result.load import ClosedLoad, ColdStartLoad, IdleLoad, Load, MixedLoad, OpenLoad
-from perfkit.result.model import Point, PointKey, Requests, Result
+from perfkit.result.model import Point, PointKey, Result
 from perfkit.result.search import Search
 from perfkit.scenario.load import FURTHER_TIMES
 from perfkit.spans.breakdown import BANDS, Breakdown

@@ -21,6 +21,7 @@ from perfkit.scenario.measure import Fleet, Gate, Measure, Rank, Tune, check_fle
 from perfkit.scenario.mix import MOST_WORKLOADS, MixedWorkload, check_mix, fill_common_parts, plain_document
 from perfkit.scenario.openai import check_api
 from perfkit.scenario.section import Section, Text
+from perfkit.scenario.sequence_rules import check_sequences
 from perfkit.scenario.sequences import Sequences, Stream
 from perfkit.scenario.target import Server, Target
 from perfkit.scenario.telemetry import Gpu, Metrics, Traces, check_traces
@@ -153,45 +154,9 @@ class Scenario(Section):
         return self
 
     @pydantic.model_validator(mode="after")
-    def _has_sequences_that_fit_the_load(self) -> Self:
-        if self.sequences is None or self.workloads is not None:
-            return self
-        if isinstance(self.load, ReplayLoadSpec):
-            raise ValueError("load.replay sends recorded requests one by one, also those of sequences: remove sequences")
-        if own := [name for name in ("sequence_id", "sequence_start", "sequence_end") if name in self.workload.parameters]:
-            raise ValueError(f"workload.parameters.{own[0]} is set by sequences: remove it")
-        if self.workload.data is not None and self.workload.batch_size > 1:
-            raise ValueError("workload.batch_size: with data, each step of a sequence is one step of its stream: set it to 1")
-        if self.shared_memory is not None and self.shared_memory.outputs:
-            raise ValueError("the sequences that are live at once would share their outputs' memory: set shared_memory.outputs to false")
-        if isinstance(self.load, ClosedLoadSpec):
-            live, concurrency = self.sequences.live, self.load.closed.concurrency
-            if live is not None and concurrency != (live,):
-                found = f"found {live} beside load.closed.concurrency {list(concurrency)}"
-                raise ValueError(f"sequences.live: a closed loop has as many live sequences as its concurrency: remove live; {found}")
-            if self.sequences.think_time_ns:
-                raise ValueError("sequences.think_time is for open loops: give load.closed.think_time, which lies before each step")
-        return self
-
-    @pydantic.model_validator(mode="after")
-    def _has_an_id_for_each_live_sequence(self) -> Self:
-        if self.sequences is None or self.workloads is not None or (ids := self.sequences.id_count) is None:
-            return self
-        if isinstance(self.load, ClosedLoadSpec):
-            key, live = "load.closed.concurrency", max(self.load.closed.concurrency)
-        elif self.sequences.live is not None:
-            key, live = "sequences.live", self.sequences.live
-        else:
-            most = self.load.open.max_in_flight if isinstance(self.load, OpenLoadSpec) else None
-            if most is None:
-                raise ValueError(
-                    "sequences.end_id: each arrival starts a sequence: give sequences.live, or the most as load.open.max_in_flight"
-                )
-            key, live = "load.open.max_in_flight", most
-        if live > ids:
-            raise ValueError(
-                f"sequences.end_id: {ids:,} ids are too few for the {live:,} live sequences of {key}: raise end_id, or lower {key}"
-            )
+    def _has_sequences_that_fit(self) -> Self:
+        if self.sequences is not None and self.workloads is None:
+            check_sequences(self.sequences, self.load, self.workload, self.shared_memory)
         return self
 
     @pydantic.model_validator(mode="after")

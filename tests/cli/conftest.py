@@ -22,6 +22,7 @@ from perfkit.measurement.point_log import recorded_so_far
 from perfkit.units import NS_PER_S
 from tests import forked
 from tests.bundled_server import bundled_server
+from tests.cli.tune_target import Triton
 from tests.json_server import serving, v2_handler
 from tests.undisturbed import undisturbed
 
@@ -270,3 +271,16 @@ def hanging_server():
     with serving(v2_handler(hang)) as port:
         yield HangingServer(f"http://127.0.0.1:{port}", hangs)
         end.set()
+
+
+@pytest.fixture(autouse=True)
+def _state_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("PERFKIT_STATE_DIR", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def triton():
+    server = Triton()
+    with serving(server.handler) as port:
+        server.url = f"http://127.0.0.1:{port}"
+        yield server

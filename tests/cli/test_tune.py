@@ -14,9 +14,8 @@ import pytest
 import yaml
 
 from perfkit.cli.main import main
-from tests.cli.tune_target import CONFIG, Triton
+from tests.cli.tune_target import CONFIG, outcome_of
 from tests.closed_schema import validator_of
-from tests.json_server import serving
 from tests.undisturbed import undisturbed
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -31,28 +30,11 @@ CODES = {"better": 0, "kept": 0, "undecided": 3}
 """The exit code of each kind of answer; how many pairs an answer takes is up to the machine, so that its kind is none of these tests'."""
 
 
-@pytest.fixture(autouse=True)
-def _state_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("PERFKIT_STATE_DIR", str(tmp_path / "state"))
-
-
-@pytest.fixture
-def triton():
-    server = Triton()
-    with serving(server.handler) as port:
-        server.url = f"http://127.0.0.1:{port}"
-        yield server
-
-
 def options(triton, tmp_path, *more, space=OTHERS, time=SOME):
     return [
         "tune", triton.url, "-m", "m", "-c", "2,8", "--space", space, "--time", time, "--out", str(tmp_path / "tune"),
         *QUICK, "--set", "telemetry=false", *more,
     ]  # fmt: skip
-
-
-def outcome_of(tmp_path):
-    return json.loads((tmp_path / "tune" / "tune.json").read_text())
 
 
 def tuned(tmp_path, arguments):
@@ -346,7 +328,7 @@ def flagged(triton):
 
 def large(triton, tmp_path, *more):
     spaces = [word for one in FLAGS for word in ("--space", f"parameters.{one}=0,1")]
-    return options(triton, tmp_path, *spaces, "--indifference", "60%", *more, time="30s")
+    return options(triton, tmp_path, *spaces, "--indifference", "60%", *more, time=ENOUGH)
 
 
 def test_a_large_space_begins_with_those_that_differ_by_one_key(flagged, tmp_path, capsys):
@@ -363,9 +345,8 @@ def test_the_best_of_a_large_space_is_found_with_part_of_it_measured(flagged, tm
     validator_of("tune").validate(outcome)
     assert outcome["space"] == 128
     assert 8 <= len(outcome["rows"]) <= 64
-    rows = {row["number"]: row for row in outcome["rows"]}
-    eights = {number for number, row in rows.items() if row["values"]["instance_group.count"] == "8" and row["windows"]}
-    assert not eights or outcome["best"] in eights, "a busy machine leaves too little time to measure any"
+    best = next(row for row in outcome["rows"] if row["number"] == outcome["best"])
+    assert best["values"]["instance_group.count"] == "8"
     measured = sum(row["state"] != "waiting" for row in outcome["rows"])
     assert f"{measured} of 128 configurations of the space were measured" in outcome["sentence"]
     progress = json.loads((tmp_path / "tune" / "progress.json").read_text())
@@ -377,9 +358,8 @@ def test_the_lowest_p99_at_a_rate_is_found(triton, tmp_path):
     outcome = tuned(tmp_path, [one for one in arguments if one not in ("-c", "2,8")])
     assert (outcome["objective"], outcome["rate_per_s"]) == ("latency", 300)
     rows = {row["values"]["instance_group.count"]: row for row in outcome["rows"]}
-    assert rows["8"]["concurrency"] in (0, None)
-    if outcome["kind"] != "undecided":  # as on a busy machine
-        assert rows["8"]["p99_ns"] < rows["2"]["p99_ns"], "2 instances answer 400 a second at most, so that requests wait"
+    assert rows["8"]["concurrency"] == 0
+    assert rows["8"]["p99_ns"] < rows["2"]["p99_ns"], "2 instances answer 400 a second at most, so that requests wait"
 
 
 def test_the_throughput_per_cpu_of_a_command_is_compared(tmp_path):

@@ -1,4 +1,4 @@
-"""`perfkit tune` with limits on what the server uses, from outside."""
+"""The command `perfkit tune` with limits on what the server uses."""
 
 import json
 import shutil
@@ -8,34 +8,16 @@ import sys
 import pytest
 
 from perfkit.cli.main import main
-from tests.cli.tune_target import Triton
-from tests.json_server import serving
+from tests.cli.tune_target import outcome_of
 from tests.telemetry.fake_nvml.library import FakeNvml, compiled
 from tests.undisturbed import undisturbed
 
 GPU = "gpu\nuuid GPU-a\nmemory_used 9000000000\n"
 
 
-@pytest.fixture(autouse=True)
-def _state_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("PERFKIT_STATE_DIR", str(tmp_path / "state"))
-
-
-@pytest.fixture
-def triton():
-    server = Triton()
-    with serving(server.handler) as port:
-        server.url = f"http://127.0.0.1:{port}"
-        yield server
-
-
 def options(triton, tmp_path, *more, time="12s"):
     space = ["--space", "instance_group.count=2,8", "--indifference", "50%", "--set", "measure.warmup=20ms"]
     return ["tune", triton.url, "-m", "m", "-c", "2,8", *space, "--time", time, "--out", str(tmp_path / "tune"), *more]
-
-
-def outcome_of(tmp_path):
-    return json.loads((tmp_path / "tune" / "tune.json").read_text())
 
 
 def test_a_configuration_that_uses_more_cpus_than_the_limit_is_unmet_with_both_figures(triton, tmp_path, capsys):

@@ -25,7 +25,7 @@ MODELS = {
 SERVER = f"""
 import http.server, pathlib, re, sys
 sys.path.insert(0, {str(ROOT)!r})
-from tests.cli.tune_target import CONFIG, Triton
+from tests.cli.tune_target import CONFIG, Triton, outcome_of
 repository, port = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 count = int(re.search(r"count: (\\d+)", (repository / "m" / "config.pbtxt").read_text())[1])
 if count == 16:
@@ -37,11 +37,6 @@ assert weights.stat().st_nlink > 1 or weights.is_symlink(), "a large file is not
 triton = Triton({{"m": {{**CONFIG, "instance_group": [{{"kind": "KIND_CPU", "count": count}}]}}}})
 http.server.ThreadingHTTPServer(("127.0.0.1", port), triton.handler).serve_forever()
 """
-
-
-@pytest.fixture(autouse=True)
-def _state_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("PERFKIT_STATE_DIR", str(tmp_path / "state"))
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """A server that loads its models with other configurations, as Triton in explicit mode does, for tests of `perfkit tune`."""
 
 import json
+import pathlib
 import threading
 import time
 from typing import Any
@@ -90,3 +91,8 @@ class Triton:
         with self._free:
             self._busy -= 1
             self._free.notify_all()
+
+
+def outcome_of(folder: pathlib.Path) -> Any:
+    """The outcome of a tune whose folder is `tune` in this one."""
+    return json.loads((folder / "tune" / "tune.json").read_text())

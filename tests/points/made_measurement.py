@@ -9,9 +9,9 @@ from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.series import Series
 from perfkit.recorder.stops import Stop
 from perfkit.recorder.window import Window, cut
+from perfkit.result.counts import Connections
 from perfkit.result.generator import Generator
 from perfkit.result.load import ClosedLoad, OpenLoad
-from perfkit.result.model import Connections
 from perfkit.stats.buckets import EMPTY, HIGHEST_NS, BucketCounts
 from perfkit.transport.base import Outcome, Reply
 

@@ -12,9 +12,9 @@ from perfkit.points.point import LoadSummary, point
 from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.stops import Stop
 from perfkit.recorder.window import cut
+from perfkit.result.counts import Connections
 from perfkit.result.generator import Generator
 from perfkit.result.load import ClosedLoad, OpenLoad
-from perfkit.result.model import Connections
 from perfkit.transport.base import Outcome, Reply
 
 MS, S = 1_000_000, 1_000_000_000

@@ -4,8 +4,8 @@ import pytest
 
 from perfkit.report.load_points import sequences_table
 from perfkit.report.run import run_page
+from perfkit.result.counts import SequenceCounts
 from perfkit.result.distribution import Distribution
-from perfkit.result.model import SequenceCounts
 
 TIMES = Distribution(
     count=40,

@@ -11,7 +11,8 @@ from perfkit.report.server_tables import (
     server_table,
     server_times_table,
 )
-from perfkit.result.model import Connections, Replica
+from perfkit.result.counts import Connections
+from perfkit.result.model import Replica
 
 
 @pytest.fixture

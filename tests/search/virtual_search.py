@@ -13,8 +13,9 @@ from perfkit.measurement.load_points import describe_load
 from perfkit.points.measured import PointMeasurement
 from perfkit.points.point import point
 from perfkit.recorder.window import Window, cut
+from perfkit.result.counts import Connections
 from perfkit.result.generator import Generator
-from perfkit.result.model import Connections, Point
+from perfkit.result.model import Point
 from perfkit.result.search import AddedTime, Search
 from perfkit.scenario.file import read_scenario
 from perfkit.search.capacity_search import CapacitySearch

@@ -12,9 +12,10 @@ from perfkit.points.measured import MachineMeasurement
 from perfkit.points.point import point
 from perfkit.points.shares import machine_figures, machine_warnings
 from perfkit.recorder.failures import FailureKind
+from perfkit.result.counts import Tokens
 from perfkit.result.distribution import distribution
 from perfkit.result.load import ClosedLoad
-from perfkit.result.model import Estimated, IdleGaps, Tokens
+from perfkit.result.model import Estimated, IdleGaps
 from perfkit.stats.buckets import BucketCounts
 from perfkit.transport.base import Outcome
 from perfkit.workers.point_recording import MachineRecording

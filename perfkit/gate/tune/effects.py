@@ -13,13 +13,13 @@ class Effect(Part):
 
     key: str
     value: str
-    """With the values of keys that have one only then, such as a delay of batching."""
+    """The values of keys that exist only with this value, such as a delay of batching, are included."""
     number: int
     """The configuration's number."""
     ratio: float
-    """What the objective compares ÷ that of the present configuration, in the race's rounds that both have."""
+    """The figure of the objective, divided by that of the present configuration, in the rounds in which both were measured."""
     interval: tuple[float, float]
-    """95 % for each effect by itself: of twenty, one is expected to miss its ratio."""
+    """A 95 % interval for each effect by itself: of twenty, one is expected to miss the true ratio."""
     rounds: int
 
 

@@ -47,13 +47,13 @@ class Window(Part):
     throughput_per_s: float = 0.0
     p50_ns: int | None = None
     p99_ns: int | None = None
-    """Of the service times, with arrivals at a rate of the response times; also `times`."""
+    """The p99 of the service times or, where requests arrive at a rate, of the response times; `times` holds the same times."""
     server_cpus: float | None = None
     """How many CPUs the server's processes kept busy; None if that is not known."""
     gpu_memory_bytes: int | None = None
     """The most memory that was used of the GPUs that the server may use; None if that is not known."""
     over: str = ""
-    """What of these is over a limit, with both figures; a sentence."""
+    """Which of these two figures exceeds its limit, with both values, as a sentence; empty if none does."""
     scheduled: int = 0
     failed: int = 0
     answers: int = 0
@@ -77,10 +77,10 @@ class TuneInputs(Part):
     candidates: tuple[dict[str, str], ...]
     """The values of each configuration, by key; the first is the present one."""
     ladder: tuple[int, ...]
-    """The concurrencies that are scanned; 0 alone for arrivals at a rate."""
+    """The concurrencies that are scanned; a single 0 where requests arrive at a rate."""
     objective: ObjectiveName = "goodput"
     rate_per_s: float | None = None
-    """Of the arrivals, for the objective `latency`."""
+    """The rate of the arrivals; only for the objective `latency`."""
     indifference: float
     """The share by which another configuration may be better in the answer."""
     perfkit: str
@@ -104,7 +104,7 @@ class Progress(Part):
     opened: tuple[int, ...] = ()
     """The configurations that joined the race later than those of its first round, by number."""
     models: tuple[str, ...] = ()
-    """Those whose configurations are tuned: the model, or members of an ensemble; empty where places of a command alone vary."""
+    """The models whose configurations are tuned: the model itself, or the members of an ensemble; empty if only values in a command vary."""
 
 
 class TuneFolder:

@@ -18,7 +18,7 @@ def constraints_of(scenario: Scenario) -> TuneConstraints:
 
 
 def limit_texts(constraints: TuneConstraints) -> dict[str, str]:
-    """The limits by what they limit, as a person writes them."""
+    """The limits by the name of the figure, as a person writes them."""
     cpu, memory = constraints.cpu, constraints.gpu_memory_bytes
     return {
         **({} if cpu is None else {"CPUs": f"{cpu:g}"}),

@@ -123,6 +123,6 @@ class ModelControl:
 
 
 def models_text(models: Iterable[str]) -> str:
-    """Models in words."""
+    """The names of models, for a sentence."""
     names = [f"'{model}'" for model in models]
     return f"model{'s' * (len(names) > 1)} {', '.join(names)}"

@@ -14,11 +14,11 @@ from perfkit.gate.tune.forecast import Forecast
 
 MOST_MEASURED = 64
 _STAGE_ROUNDS = 8
-"""After so many rounds others join the race though nothing is decided: those that are alike may take long."""
+"""After this many rounds further configurations join the race even if nothing is decided: configurations that are alike take long to tell apart."""
 _FORECAST, _FORECAST_ALONE = 4, 8
-"""How many join by forecast, beside neighbours of the leader and without any."""
+"""How many configurations join because of the forecast: beside neighbours of the leader, and where no neighbour is left."""
 _LEAST_GAIN = 0.0003
-"""The expected gain, a logarithm, below which none joins by forecast."""
+"""The expected gain, as a logarithm, below which no configuration joins because of the forecast."""
 Values = Mapping[str, str]
 
 
@@ -62,11 +62,11 @@ class SearchSpace:
 
     @property
     def star(self) -> dict[int, str]:
-        """Those that differ from the present one by one key alone, with this key."""
+        """The configurations that differ from the present one by a single key, each with that key."""
         return self._differing_by_one(0)
 
     def neighbours(self, number: int) -> tuple[int, ...]:
-        """Those that a move by one key leads to."""
+        """The configurations that differ by a single key; if its values are numbers, only by the next lower or higher one."""
         found = self._differing_by_one(number)
         return tuple(other for other, key in found.items() if self._is_step(key, self._values[number], self._values[other]))
 
@@ -88,7 +88,7 @@ class SearchSpace:
         return [one.get(key) for one in self._values]
 
     def _nearest(self, key: str) -> list[int]:
-        """Those with another value of a key than the present one that differ from it by the fewest keys."""
+        """Of the configurations with another value of a key than the present one, those that differ from it by the fewest keys."""
         differing = {number: _differing(self._values[0], one) for number, one in enumerate(self._values)}
         counts = {number: len(keys) for number, keys in differing.items() if key in keys}
         least = min(counts.values(), default=0)
@@ -105,7 +105,7 @@ class SearchSpace:
 
 
 def is_stage_over(rounds: int, *, is_out_of_time: bool) -> bool:
-    """Whether others may join though nothing is decided, so many rounds after the last ones: there is no way, or no time, to know more."""
+    """Whether further configurations may join although nothing is decided: enough rounds have passed since the last ones joined, or there is no time for more."""
     return rounds >= _STAGE_ROUNDS or (rounds >= 1 and is_out_of_time)
 
 

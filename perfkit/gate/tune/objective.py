@@ -1,4 +1,4 @@
-"""What a tune makes as large as it can be: an objective's value of a window, its load, and its words. Pure."""
+"""The objectives of a tune: the value of a window, which a tune maximizes, the load that is sent, and the words of the answer. Pure."""
 
 import dataclasses
 import math
@@ -12,7 +12,7 @@ from perfkit.units import NS_PER_S, format_duration_ns, format_rate_per_s
 
 _UNMET = ", which the present configuration meets at no load"
 _LEAST_AT_A_RATE = 400
-"""The requests of the shortest windows of which the p99 is taken."""
+"""The number of requests in the shortest windows whose p99 is used."""
 _CHANCE = 2.576 * math.sqrt(2)
 """Times the square root of the arrivals: by how much a queue that keeps up with Poisson arrivals may grow, as in `stats/overload`."""
 
@@ -24,15 +24,15 @@ class Objective:
     figure: str
     """What is compared, in words: `the throughput`."""
     value: Callable[[Window], float]
-    """Of a window; 0 if it is not known."""
+    """Computes the value of a window; 0 if it is not known."""
     text: Callable[[float], str]
-    """A value in words."""
+    """Writes a value in words."""
     unmet: str
     """What is said of a present configuration that has no value, after that of the best one."""
     rate_per_s: float | None = None
-    """That of the arrivals; None for a closed loop, whose concurrency is scanned."""
+    """The rate of the arrivals; None for a closed loop, whose concurrency is scanned."""
     is_time: bool = False
-    """Whether the figure is 1 ÷ value, so that it is the better the smaller it is."""
+    """Whether the figure that is shown is 1 ÷ value, so that smaller is better."""
 
     def load(self, concurrency: int) -> LoadSpec:
         """The load at a step of the ladder."""

@@ -40,11 +40,11 @@ class Row(Part):
     """The requests in flight with which it is worth most, within the SLO; 0 for arrivals at a rate."""
     throughput_per_s: float | None = None
     throughput_interval_per_s: tuple[float, float] | None = None
-    """95 %, by how its windows differ; None with fewer than three."""
+    """The 95 % interval of the throughput, from the differences between windows; None with fewer than three windows."""
     p50_ns: int | None = None
     p99_ns: int | None = None
     p99_interval_ns: tuple[int, int | None] | None = None
-    """95 %; without an upper end where too few requests lie above it."""
+    """The 95 % interval of the p99; without an upper end where too few requests lie above it."""
     server_cpus: float | None = None
     """How many CPUs the server's processes kept busy; None if that is not known."""
     slo: Literal["satisfied", "violated", "inconclusive"] | None = None
@@ -71,13 +71,13 @@ class TuneOutcome(Part):
     target: str
     objective: ObjectiveName = "goodput"
     rate_per_s: float | None = None
-    """Of the arrivals, for `latency`."""
+    """The rate of the arrivals; only for `latency`."""
     slo: dict[str, str] = Field(default_factory=dict)
     """The limits, as the scenario has them."""
     space: int
-    """The number of configurations of the space; those that were measured, or were to be from the start, are in `rows`."""
+    """The number of configurations in the space; `rows` has those that were measured, or that the first round was to measure."""
     unmeasured_neighbours: int = 0
-    """Those that differ from the best one by one key and were not measured, of a space that was searched by moves."""
+    """How many configurations that differ from the best one by a single key were not measured; 0 where the whole space was."""
     constraints: dict[str, str] = Field(default_factory=dict)
     """The limits on what the server uses."""
     best: int | None = None
@@ -101,7 +101,7 @@ class TuneOutcome(Part):
     next_step: str = ""
     """What to do with the best configuration, a sentence; empty if it is the present one."""
     command: str = ""
-    """That starts the server with the best configuration; empty where that is the present one's."""
+    """The command that starts the server with the best configuration; empty if it is the present command."""
     rows: tuple[Row, ...]
     effects: tuple[Effect, ...] = ()
     rounds: int = 0
@@ -183,7 +183,7 @@ def config_diff(present: str, best: str) -> str:
 
 
 def changed_models(candidates: Sequence[Candidate], best: int) -> tuple[str, ...]:
-    """The models of which a configuration has another one than the present."""
+    """The models whose configuration differs from the present one."""
     return tuple(model for model, text in candidates[best].configs.items() if text != candidates[0].configs[model])
 
 

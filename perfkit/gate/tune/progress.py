@@ -21,7 +21,7 @@ _FEWEST_INVALID, _MOST_INVALID = 3, 3
 """A configuration has no place in the race with at least 3 windows that are not valid, and more than 3 for each valid one: a disturbance ends."""
 _FEWEST_TO_STEP_DOWN = 2
 _FEW = 4
-"""So many configurations are measured in every round."""
+"""Up to this many configurations are all measured in every round."""
 _SCANS_UNTIL_INVALID, _SCANS_UNTIL_UNMET = 3, 2
 """A step is scanned at most twice more while its windows are not valid; the lowest one is scanned twice before a configuration is `unmet`."""
 
@@ -34,7 +34,7 @@ class Entry:
     """Whether it joined the race after its first round."""
     state: State = "waiting"
     step: int | None = None
-    """Of the ladder: where it is measured."""
+    """The step of the ladder at which it is measured."""
     reason: str = ""
     """Why it is not in the race, as a sentence."""
     better: int | None = None

@@ -56,7 +56,7 @@ class TunePlan:
     target: str
     objective: ObjectiveName = "goodput"
     rate_per_s: float | None = None
-    """Of the arrivals, for `latency`."""
+    """The rate of the arrivals; only for `latency`."""
     present: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """The present configurations of the models that are tuned, as the server writes them; empty where places of a command alone vary."""
     control: ModelControl | None = None
