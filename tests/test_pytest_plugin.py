@@ -66,7 +66,7 @@ from tests.undisturbed import undisturbed
 
 @pytest.fixture(autouse=True)
 def undisturbed_runs(monkeypatch):
-    monkeypatch.setattr("perfkit.points.point.percentile_intervals", lambda *_: {})
+    monkeypatch.setattr("perfkit.points.pool.percentile_intervals", lambda *_: {})
     with undisturbed():
         yield
 """

@@ -92,11 +92,8 @@ class Client:
             return ()
 
     async def server_metadata(self) -> ServerMetadata:
-        """The owner of the first model in place of the server's name; raises MissingEndpointError if the server lists no models.
-
-        Of v2's extensions it claims that for binary tensors: requests have one form, and are not to be sent in another.
-        """
-        return ServerMetadata(next((owner for _, owner in await self._listed()), ""), "", ("binary_tensor_data",))
+        """The owner of the first model in place of the server's name; raises MissingEndpointError if the server lists no models."""
+        return ServerMetadata(next((owner for _, owner in await self._listed()), ""), "", ())
 
     async def is_ready(self, model: str, version: str) -> bool:
         """Whether the server lists the model; raises MissingEndpointError if it lists none."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perfkit.errors import MeasurementWarning
-from perfkit.points import point as summary
+from perfkit.points import pool
 from perfkit.points.behaviour import target_warnings
 from perfkit.points.measured import Resources
 from perfkit.points.point import LoadSummary, point
@@ -217,9 +217,9 @@ def test_adding_a_repetition_does_not_summarise_the_earlier_ones_again(measured,
         judged.append(one)
         return target_warnings(one)
 
-    monkeypatch.setattr(summary, "target_warnings", judge)
+    monkeypatch.setattr(pool, "target_warnings", judge)
     repetitions = [measured([MS] * 50, repetition=index) for index in range(10)]
-    load = summary.LoadSummary()
+    load = LoadSummary()
     for number, repetition in enumerate(repetitions, 1):
         assert load.add(repetition) == point(repetition)
         judged.clear()
