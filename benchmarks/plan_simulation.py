@@ -110,7 +110,13 @@ def measure(simulate: Simulate, rate_per_s: float, window_s: float, run: int, re
     counts = np.bincount(starts, minlength=number)
     answered = np.bincount(ends[ends < number], minlength=number)
     series = Series(
-        0, round(interval_s * NS_PER_S), counts, answered, np.bincount(starts, times * NS_PER_S, number).astype(np.int64), counts
+        0,
+        round(interval_s * NS_PER_S),
+        counts,
+        answered,
+        np.bincount(starts, times * NS_PER_S, number).astype(np.int64),
+        counts,
+        *np.zeros((2, number), dtype=np.int64),
     )
     end_ns = round(length_s * NS_PER_S)
     whole = series.between(round(WARM_UP_S * NS_PER_S), end_ns)

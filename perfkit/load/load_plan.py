@@ -34,6 +34,18 @@ class ColdStartPlan(ClosedPlan):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class SurgePlan:
+    """An overload within an open loop; instants count from the window's start."""
+
+    rate_per_s: float
+    start_ns: int
+    end_ns: int
+    window_ns: int
+    slot_ns: int
+    """The resolution of its figures over time."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class OpenPlan:
     """Arrivals at a rate, or from a trace; during the warm-up the rate is that with which the shape begins."""
 
@@ -47,6 +59,7 @@ class OpenPlan:
     """The speed of a replay as a multiple of its trace's; None for all other arrivals."""
     length_ns: int | None = None
     """The length of a replay that is sent once: the window, unless the scenario gives one."""
+    surge: SurgePlan | None = None
 
     @property
     def peak_rate_per_s(self) -> float:

@@ -11,11 +11,12 @@ import numpy as np
 from perfkit.errors import ScenarioError
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule, Segment, Trace
-from perfkit.load.load_plan import ClosedPlan, ColdStartPlan, IdlePlan, LoadPlan, OpenPlan
+from perfkit.load.load_plan import ClosedPlan, ColdStartPlan, IdlePlan, LoadPlan, OpenPlan, SurgePlan
 from perfkit.load.sequences import LengthLaw, SequencePlan, random_first_id
 from perfkit.machine.limits import MemoryBudget
 from perfkit.scenario.load import (
     SINE_PIECES,
+    SURGE_SLOT_NS,
     ClosedLoadSpec,
     ColdStartLoadSpec,
     IdleLoadSpec,
@@ -25,6 +26,8 @@ from perfkit.scenario.load import (
     SearchLoadSpec,
     SearchOptions,
     Shape,
+    Surge,
+    SurgeLoadSpec,
 )
 from perfkit.scenario.sequences import DEFAULT_LENGTH, GeometricLength, UniformLength
 from perfkit.trace.recorded import MAX_INSTANT_NS, RecordedTrace
@@ -94,6 +97,8 @@ def plan_loads(loaded: "LoadedScenario") -> Sequence[LoadPlan]:
     if isinstance(load, ReplayLoadSpec):
         assert loaded.trace is not None
         return [_plan_replay(load.replay, loaded.trace, warmup_ns, requests)]
+    if isinstance(load, SurgeLoadSpec):
+        return [_plan_surge(load.surge, warmup_ns, scenario.workload.seed)]
     given = load.open
     if given.trace is not None:
         return [_plan_trace(given, loaded.folder / given.trace, warmup_ns, requests)]
@@ -128,6 +133,14 @@ def _plan_random(
     assert given.arrivals != "trace"
     schedule = Schedule(given.arrivals, segments, seed, given.burstiness or 1.0)
     return OpenPlan(rate_per_s, given.arrivals, schedule, given.burstiness, given.max_in_flight, sequences)
+
+
+def _plan_surge(given: Surge, warmup_ns: int, seed: int) -> OpenPlan:
+    start_ns, factor = given.lead_ns, given.surge_per_s / given.base_per_s
+    segments = arrivals.spike(given.base_per_s, factor, start_ns / NS_PER_S, given.for_ns / NS_PER_S)
+    schedule = Schedule(given.arrivals, arrivals.lead_in(segments, warmup_ns / NS_PER_S), (seed, 0, 0))
+    surge = SurgePlan(given.surge_per_s, start_ns, start_ns + given.for_ns, given.window_ns, SURGE_SLOT_NS)
+    return OpenPlan(given.base_per_s, given.arrivals, schedule, None, given.max_in_flight, surge=surge)
 
 
 def _shape_segments(shape: Shape | None, rate_per_s: float, length_s: float) -> tuple[Segment, ...]:

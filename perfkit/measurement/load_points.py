@@ -92,7 +92,13 @@ def protocol_and_load(point: LoadPoint) -> "tuple[str, Load]":
 
 def describe_load(load: LoadPlan) -> "Load":
     """A load as a result describes it."""
-    from perfkit.result.load import ClosedLoad, ColdStartLoad, IdleLoad, OpenLoad  # only now, as below: the first request leaves earlier
+    from perfkit.result.load import (  # only now, as below: the first request leaves earlier
+        ClosedLoad,
+        ColdStartLoad,
+        IdleLoad,
+        OpenLoad,
+        SurgeLoad,
+    )
 
     if isinstance(load, IdlePlan):
         return IdleLoad(gap_s=load.gap_ns / NS_PER_S, then=load.then)
@@ -100,8 +106,17 @@ def describe_load(load: LoadPlan) -> "Load":
         return ColdStartLoad(by=load.by, requests=load.requests)
     if isinstance(load, ClosedPlan):
         return ClosedLoad(concurrency=load.concurrency)
+    surge = None
+    if (planned := load.surge) is not None:
+        start_s, end_s = planned.start_ns / NS_PER_S, planned.end_ns / NS_PER_S
+        surge = SurgeLoad(rate_per_s=planned.rate_per_s, start_s=start_s, end_s=end_s)
     return OpenLoad(
-        rate_per_s=load.rate_per_s, arrivals=load.law, burstiness=load.burstiness, max_in_flight=load.max_in_flight, speed=load.speed
+        rate_per_s=load.rate_per_s,
+        arrivals=load.law,
+        burstiness=load.burstiness,
+        max_in_flight=load.max_in_flight,
+        speed=load.speed,
+        surge=surge,
     )
 
 

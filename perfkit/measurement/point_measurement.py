@@ -88,6 +88,7 @@ def make_point_measurement(
         warnings=tuple(own_warnings),
         think_time_ns=load.think_time_ns if isinstance(load, ClosedPlan) else 0,
         has_slo=scenario.objective is not None,
+        beyond_share=scenario.objective.beyond_share if scenario.objective is not None else 0.0,
         has_token_slo=scenario.objective is not None and scenario.objective.per_token is not None,
         load_varies=scenario.load_varies,
         has_sequences=scenario.sequences is not None,

@@ -9,6 +9,7 @@ from perfkit.load.loop import Ending, StopCause
 from perfkit.load.point import LoadPoint
 from perfkit.measurement.load_points import FixedPoints, LoadPointSource
 from perfkit.scenario.file import LoadedScenario, scenario_document
+from perfkit.scenario.load import SurgeLoadSpec
 from perfkit.transport.options import OWN_LIMIT
 
 if TYPE_CHECKING:
@@ -141,14 +142,15 @@ class RunResult:
             scenario = self._loaded.scenario if point.workload is None else self._plain[point.workload].scenario
             is_limited = scenario.measure.abort_error_rate is not None or (scenario.slo is not None and scenario.slo.error_rate is not None)
             is_beyond = "overloaded" in {one.code for one in point.warnings} and (point.protocol, point.workload) in served
-            if point.has_mostly_failed and not (is_limited or is_beyond):
+            if point.has_mostly_failed and not (is_limited or is_beyond or point.surge is not None):
                 found.append(f"{point.failed_share.estimate:.3%} at {point.title}")
         return "; ".join(found[:_MOST_TOLD]) + "; …" * (len(found) > _MOST_TOLD)
 
     def _slo(self, measured: "PointMeasurement") -> "SloLimits | None":
-        """The limits for a load point: its workload's, or those of the scenario; a search and a workload alone are not judged here."""
+        """The limits for a load point: its workload's, or those of the scenario; a search, a workload alone and a surge are not judged here."""
         scenario = self._loaded.scenario if measured.workload is None else self._plain[measured.workload].scenario
-        if self._is_search or measured.is_alone or (slo := scenario.slo) is None:
+        is_surge = isinstance(scenario.load, SurgeLoadSpec)
+        if self._is_search or is_surge or measured.is_alone or (slo := scenario.slo) is None:
             return None
         return slo_limits(slo)
 

@@ -76,7 +76,7 @@ def target_warnings(measured: PointMeasurement) -> list[MeasurementWarning]:
     series, load = measured.window.series, measured.load
     # after the last arrival, a window limited by a number of requests goes on until all are answered: the backlog is gone then
     offered = series.offered() if isinstance(load, OpenLoad) else series
-    if isinstance(load, IdleLoad | ColdStartLoad) or not offered.timed.size:
+    if isinstance(load, IdleLoad | ColdStartLoad) or _has_surge(load) or not offered.timed.size:
         return []
     if isinstance(load, OpenLoad):
         overload = judge_overload(offered.scheduled, offered.answered, dispersion=1 + load.gap_variation**2)
@@ -97,6 +97,10 @@ def target_warnings(measured: PointMeasurement) -> list[MeasurementWarning]:
         )
         return [MeasurementWarning(code="warmth_unknown", message=message)]
     return []
+
+
+def _has_surge(load: Load) -> bool:
+    return isinstance(load, OpenLoad) and load.surge is not None
 
 
 def cold_warning(measured: PointMeasurement, warmth: Warmth) -> MeasurementWarning:
@@ -136,7 +140,9 @@ def cold_in_doubt(cold: MeasurementWarning) -> MeasurementWarning:
 
 
 def find_incidents(window: Window, load: Load, repetition: int) -> tuple[Incident, ...]:
-    """The stalls and error bursts of one window, in the order of time."""
+    """The stalls and error bursts of one window, in the order of time; none for a surge, which is meant to cause them."""
+    if _has_surge(load):
+        return ()
     found = [*_stalls(window, load, repetition), *_error_bursts(window, repetition)]
     return tuple(sorted(found, key=lambda incident: incident.start_s))
 

@@ -80,6 +80,8 @@ class PointMeasurement:
     think_time_ns: int = 0
     has_slo: bool = False
     """Whether the window counted good answers."""
+    beyond_share: float = 0.0
+    """The largest share of requests beyond a limit of the SLO with which it is met."""
     has_token_slo: bool = False
     """Whether good answers are also within a limit on the time per output token."""
     workload: str | None = None

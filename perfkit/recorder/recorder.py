@@ -59,7 +59,7 @@ class Recorder:
     change its outcome, and returns whether it was one of the sample. An OK answer within each limit of `good_within_ns` is good: `WAITED`, or the name of a time of streams or tokens. `stops` finds the stops of this
     process; they are not in the recording, because the workloads of a worker share them. With `is_streamed` the replies have the instants of their responses; `count_tokens`
     gives the tokens that an OK answer reports. With `is_live` the newest replies can be
-    taken as `LiveFigures`. `labels` names the addresses of a target with several. The recording can be taken out piece
+    taken as `LiveFigures`. `surge_slot_ns` is the interval of the series of a load with a surge. `labels` names the addresses of a target with several. The recording can be taken out piece
     by piece while load is sent; all pieces add up.
     """
 
@@ -71,6 +71,7 @@ class Recorder:
         window_start_ns: int,
         window_end_ns: int | None,
         series_start_ns: int | None = None,
+        surge_slot_ns: int | None = None,
         is_open: bool = False,
         check: Callable[[Reply], bool] | None = None,
         good_within_ns: Mapping[str, int] | None = None,
@@ -98,7 +99,7 @@ class Recorder:
         self._is_open = is_open
         self._recent = RecentReplies(is_open=is_open, timed=_IN_DISTRIBUTION) if is_live else None
         self._batch_size = _OPEN_BATCH if is_open else _BATCH
-        self._series = SeriesRecorder(window_start_ns if series_start_ns is None else series_start_ns, window_end_ns)
+        self._series = SeriesRecorder(window_start_ns if series_start_ns is None else series_start_ns, window_end_ns, surge_slot_ns)
         window_ns = None if window_end_ns is None else window_end_ns - window_start_ns
         self._batches = BatchRecorder(window_start_ns, window_ns)
         self._addresses = None
@@ -235,14 +236,14 @@ class Recorder:
         self._answer_totals = AnswerTotals.added((self._answer_totals, AnswerTotals.counted(codes, finished - started)))
         yield
         tokens = None if self._count_tokens is None else token_figures(batch)
-        yield from self._count_ended(finished, codes, self._good(batch, intended, finished, tokens), window_end_ns)
+        good = self._good(batch, intended, finished, tokens)
+        yield from self._count_ended(finished, codes, good, window_end_ns)
         self._record_further(window_end_ns)
         yield
         timed = _IS_TIMED[codes]
         if self._recent is not None:
             self._recent.add(intended, started, finished, timed)
-        self._series.add_answered(finished[_IS_ANSWERED[codes]])
-        self._series.add_scheduled(intended)
+        self._add_to_series(intended, finished, codes, good)
         yield
         self._series.add_times(intended[timed], (finished - intended)[timed])
         yield
@@ -283,6 +284,13 @@ class Recorder:
             times["failure_time"] = failed, (finished - started)[failed]
         failures = {int(place): batch[place].payload for place in np.flatnonzero(inside & (codes != _CODES[_OK]))}
         yield from self._batches.add(intended, codes, inside, times, failures)
+
+    def _add_to_series(self, intended_ns: Instants, finished_ns: Instants, codes: Instants, good: npt.NDArray[np.bool_]) -> None:
+        self._series.add_answered(finished_ns[_IS_ANSWERED[codes]])
+        self._series.add_scheduled(intended_ns)
+        if self._series.has_surge:
+            self._series.add_good(intended_ns[good & (codes == _CODES[_OK])])
+            self._series.add_in_flight(intended_ns, finished_ns[codes != _CODES[Outcome.UNFINISHED]])
 
     def _count_awaited(self, batch: list[Reply], started_ns: Instants) -> None:
         if self._awaited_ns is not None:

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 Instants = npt.NDArray[np.int64]
+_ROWS = 6
 _INTERVALS, _SHORTEST_NS, _LONGEST_NS = 200, 20_000_000, 1_000_000_000
 
 
@@ -24,10 +25,14 @@ class Series:
     """The sum of the response times (closed loop: service times) of requests that were meant to start in the interval."""
     timed: Instants
     """The number of times in that sum."""
+    good: Instants
+    """Ok answers within the SLO's limits to requests that were meant to start in the interval; 0 for loads without a surge, as is the next."""
+    in_flight_change: Instants
+    """Requests that were meant to start in the interval, without dropped ones, minus those that ended in it. Those before count in the first."""
 
     def rows(self) -> Instants:
-        """The four arrays as the rows of one."""
-        return np.stack([self.scheduled, self.answered, self.time_sum_ns, self.timed])
+        """The arrays as the rows of one."""
+        return np.stack([self.scheduled, self.answered, self.time_sum_ns, self.timed, self.good, self.in_flight_change])
 
     def between(self, start_ns: int, end_ns: int) -> "Series":
         """The intervals that lie wholly between two instants."""
@@ -50,7 +55,7 @@ def sum_series(parts: Sequence[Series]) -> Series:
     """The sum of series from the same origin, which may differ in length, and in that of their intervals by powers of two."""
     longest_ns = max(part.interval_ns for part in parts)
     size = max(-(-part.timed.size * part.interval_ns // longest_ns) for part in parts)
-    total = np.zeros((4, size), dtype=np.int64)
+    total = np.zeros((_ROWS, size), dtype=np.int64)
     for part in parts:
         rows, factor = part.rows(), longest_ns // part.interval_ns
         if factor > 1:
@@ -60,17 +65,19 @@ def sum_series(parts: Sequence[Series]) -> Series:
 
 
 class SeriesRecorder:
-    """Counts requests by interval; an interval is 1/200 of the load, but at least 20 ms and at most 1 s.
+    """Counts requests by interval; an interval is 1/200 of the load, but at least 20 ms and at most 1 s, unless `slot_ns` gives it.
 
     If the end is unknown, None, the length starts at 20 ms and doubles, up to 1 s, whenever there would be more than 400 intervals.
     """
 
-    def __init__(self, origin_ns: int, end_ns: int | None) -> None:
+    def __init__(self, origin_ns: int, end_ns: int | None, slot_ns: int | None = None) -> None:
         self._origin_ns = origin_ns
         self._is_growing = end_ns is None
         length_ns = 2 * _INTERVALS * _SHORTEST_NS if end_ns is None else max(end_ns - origin_ns, 1)
         self._interval_ns = _SHORTEST_NS if end_ns is None else min(max(length_ns // _INTERVALS, _SHORTEST_NS), _LONGEST_NS)
-        self._counts = np.zeros((4, -(-length_ns // self._interval_ns)), dtype=np.int64)
+        self._interval_ns = slot_ns or self._interval_ns
+        self.has_surge = slot_ns is not None
+        self._counts = np.zeros((_ROWS, -(-length_ns // self._interval_ns)), dtype=np.int64)
 
     def add_scheduled(self, intended_ns: Instants) -> None:
         """Counts requests by their intended instants."""
@@ -84,6 +91,15 @@ class SeriesRecorder:
         """Adds times by the intended instants of their requests."""
         self._add(2, intended_ns, times_ns)
         self._add(3, intended_ns, 1)
+
+    def add_good(self, intended_ns: Instants) -> None:
+        """Counts requests with an ok answer within the SLO's limits by their intended instants."""
+        self._add(4, intended_ns, 1)
+
+    def add_in_flight(self, intended_ns: Instants, finished_ns: Instants) -> None:
+        """Counts the intended starts of requests and the ends of those that ended."""
+        self._add(5, np.maximum(intended_ns, self._origin_ns), 1)
+        self._add(5, np.maximum(finished_ns, self._origin_ns), -1)
 
     def take(self) -> Series:
         """The series since the last call, to the last interval that has any."""
@@ -110,11 +126,11 @@ class SeriesRecorder:
     def _grow(self, last: int) -> None:
         size = self._counts.shape[1]
         while last >= size and 2 * self._interval_ns <= _LONGEST_NS:
-            self._counts = np.concatenate([_sum_neighbours(self._counts, 2), np.zeros((4, size // 2), dtype=np.int64)], axis=1)
+            self._counts = np.concatenate([_sum_neighbours(self._counts, 2), np.zeros((_ROWS, size // 2), dtype=np.int64)], axis=1)
             self._interval_ns *= 2
             last //= 2
         if last >= size:
-            self._counts = np.concatenate([self._counts, np.zeros((4, last), dtype=np.int64)], axis=1)
+            self._counts = np.concatenate([self._counts, np.zeros((_ROWS, last), dtype=np.int64)], axis=1)
 
 
 def _sum_neighbours(counts: Instants, factor: int) -> Instants:

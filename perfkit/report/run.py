@@ -43,6 +43,7 @@ from perfkit.report.server_tables import (
     server_table,
     server_times_table,
 )
+from perfkit.report.surge import surge_table
 from perfkit.result.file import read_result
 from perfkit.result.fingerprint import is_on_gpu
 from perfkit.result.json_file import as_mapping
@@ -90,6 +91,13 @@ _PLOTS = {
             "of the requests, which is what a warm server needs."
         ),
     ),
+    "surge": (
+        "Arrivals and goodput around the surge",
+        (
+            "Requests by their intended starts, as a mean over the repetitions: those that were meant to start, and those of them that were answered "
+            "within the SLO. The shaded part is the surge; the target has recovered where the lines meet again after it."
+        ),
+    ),
     "idle": (
         "The first request after an idle gap",
         (
@@ -125,7 +133,7 @@ _PLOTS = {
     ),
 }
 """Each plot's title, and the sentence that says how to read it."""
-_MAIN_PLOTS = ("search", "load", "cold_start", "idle", "percentiles")
+_MAIN_PLOTS = ("search", "load", "cold_start", "surge", "idle", "percentiles")
 """The first of these that a run has stands beside the answer."""
 _OVER_TIME = {"stall": "stalls", "error_burst": "bursts of errors", "not_steady": "drift"}
 _DEFINITIONS = (
@@ -264,6 +272,7 @@ def _opening(result: Result, attention: Sequence[Block], gpu_figures: Sequence[B
         "Streams": [table] if (table := streams_table(points)).rows else [],
         "Tokens": [table] if (table := tokens_table(points)).rows else [],
         "Cold starts": [starts] if (starts := cold_start_table(points)).rows else [],
+        "Surges": [surges] if (surges := surge_table(points)).rows else [],
         "Idle gaps": [idle] if (idle := idle_table(points)).rows else [],
     }
 

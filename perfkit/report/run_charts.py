@@ -14,6 +14,7 @@ from perfkit.report.chart_rules import PATH_STYLES, PERCENTILE_STYLES, PROTOCOL_
 from perfkit.report.first_requests import cold_start_group, idle_group
 from perfkit.report.load_points import load_axis
 from perfkit.report.search import search_group
+from perfkit.report.surge import surge_group
 from perfkit.report.time_charts import gpu_group, time_group
 from perfkit.report.timeline import Timeline
 from perfkit.result.model import Point, Result
@@ -61,6 +62,8 @@ def _summary_groups(result: Result) -> Iterator[tuple[str, ChartGroup]]:
     levels = {point.load.level for point in answered if point.workload is None}
     if any(point.cold_start for point in answered):
         yield "cold_start", cold_start_group(answered)
+    elif any(point.surge for point in answered):
+        yield "surge", surge_group(answered)
     elif any(point.idle for point in answered):
         yield "idle", idle_group(answered)
     elif result.search is None and len(levels) > 1:

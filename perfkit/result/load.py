@@ -32,6 +32,14 @@ class ClosedLoad(Part):
         return f"concurrency {self.amount}"
 
 
+class SurgeLoad(Part):
+    """An overload within an open loop; instants count from the window's start."""
+
+    rate_per_s: float
+    start_s: float
+    end_s: float
+
+
 class OpenLoad(Part):
     """The load of an open loop: arrivals at a rate, independent of earlier requests."""
 
@@ -45,6 +53,8 @@ class OpenLoad(Part):
     """The number of requests in flight above which arrivals are dropped and counted."""
     speed: float | None = None
     """Of a replay: how many times as fast as recorded the trace was sent."""
+    surge: SurgeLoad | None = None
+    """The overload within the window; None for other loads."""
 
     @property
     def gap_variation(self) -> float:
@@ -64,7 +74,8 @@ class OpenLoad(Part):
     @property
     def title(self) -> str:
         """See `ClosedLoad.title`."""
-        return f"{self.amount} {self.arrivals}{'' if self.speed in (None, 1) else f' at speed {self.speed:g}'}"
+        surge = self.surge and f", surge of {self.surge.rate_per_s:,.6g}/s for {self.surge.end_s - self.surge.start_s:g} s"
+        return f"{self.amount} {self.arrivals}{'' if self.speed in (None, 1) else f' at speed {self.speed:g}'}{surge or ''}"
 
 
 class IdleLoad(Part):

@@ -16,6 +16,7 @@ from perfkit.result.generator import Generator
 from perfkit.result.load import Load
 from perfkit.result.part import Part
 from perfkit.result.search import Search
+from perfkit.result.surge import Surges
 from perfkit.spans.breakdown import Breakdown
 from perfkit.stats.slo import CheckedAnswers, FailedShare
 
@@ -254,6 +255,8 @@ class Point(Part):
     """Sequences only; None in other loads."""
     cold_start: ColdStarts | None = None
     """Cold starts only; None in other loads."""
+    surge: Surges | None = None
+    """Surges only; None in other loads."""
     idle: IdleGaps | None = None
     """Loads with idle gaps only; None in other loads."""
     connections: Connections

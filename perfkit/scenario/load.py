@@ -1,4 +1,4 @@
-"""The `load` section of a scenario: a closed loop, an open loop, the replay of a trace, or a search for the capacity under an SLO."""
+"""The `load` section of a scenario: a closed loop, an open loop, a surge, the replay of a trace, or a search for the capacity under an SLO."""
 
 import math
 from collections.abc import Mapping
@@ -15,6 +15,7 @@ Factor = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 # a request in flight takes some KiB of memory
 _MAX_CONCURRENCY, _MAX_IN_FLIGHT = 65_536, 1_048_576
 _MAX_FOLLOWING = 100_000
+_LEAST_LEAD_NS, _LEAST_AFTER_NS = 5 * NS_PER_S, 10 * NS_PER_S
 SINE_PIECES = 256
 """The number of linear pieces that a period of a sine is made of."""
 FURTHER_TIMES = {"first_response": "first_response_time", "first_token": "first_token_time", "per_token": "time_per_output_token"}
@@ -83,6 +84,12 @@ class Slo(PercentileLimits):
         }
 
     @property
+    def beyond_share(self) -> float:
+        """The largest share of requests that may fail or exceed one of the limits of `good_within_ns` while the SLO is met."""
+        limits = [one.percentiles_ns for one in (self, *self.further.values())]
+        return sum(1 - max(map(_quantile, each.items())) for each in limits if each) + (self.error_rate or 0.0)
+
+    @property
     def good_within_ns(self) -> dict[str, int]:
         """For each time with limits that of the highest percentile, within which an ok answer counts as good; `waited` is that of the whole answer."""
         limits = {name: one.percentiles_ns for name, one in {"waited": self, **self.further}.items()}
@@ -90,7 +97,8 @@ class Slo(PercentileLimits):
 
 
 def _quantile(limit: tuple[str, int]) -> float:
-    return float(limit[0][1:].replace("_", "."))
+    """The quantile of a limit's name: 0.999 of `p99_9`."""
+    return float(limit[0][1:].replace("_", ".")) / 100
 
 
 class ClosedLoop(Section):
@@ -246,6 +254,46 @@ class OpenLoop(Section):
         return self
 
 
+SURGE_SLOT_NS = 100_000_000
+"""The resolution of a surge's figures over time."""
+_SlottedDuration = Annotated[Duration, Field(gt=0, multiple_of=SURGE_SLOT_NS)]
+
+
+class Surge(Section):
+    """An open loop whose rate rises above what the target can take for a while; see docs/how-to/overload.md. Times are multiples of 100 ms."""
+
+    base_per_s: Rate = Field(alias="base")
+    """Arrivals per second before and after the surge; the target should meet the SLO at them."""
+    surge_per_s: Rate = Field(alias="surge")
+    """Arrivals per second during the surge."""
+    for_ns: _SlottedDuration = Field(alias="for")
+    """How long the surge lasts."""
+    before_ns: _SlottedDuration | None = Field(default=None, alias="before")
+    """How long `base` is sent first, within the window; the default is as long as the surge, and at least 5 s."""
+    after_ns: _SlottedDuration | None = Field(default=None, alias="after")
+    """How long `base` is sent after the surge, in which the target must recover; the default is three times the surge, and at least 10 s."""
+    arrivals: Literal["poisson", "constant"] = "poisson"
+    """The law of the gaps between arrivals."""
+    max_in_flight: Annotated[Count, Field(le=_MAX_IN_FLIGHT)] | None = None
+    """Arrivals above this number of requests in flight are dropped, and count as beyond the SLO; see `open`."""
+
+    @pydantic.model_validator(mode="after")
+    def _rises(self) -> Self:
+        if self.surge_per_s <= self.base_per_s:
+            raise ValueError(f"surge must be above base, found {self.surge_per_s:g}/s and {self.base_per_s:g}/s")
+        return self
+
+    @property
+    def lead_ns(self) -> int:
+        """How long the base rate is sent before the surge."""
+        return self.before_ns or max(self.for_ns, _LEAST_LEAD_NS)
+
+    @property
+    def window_ns(self) -> int:
+        """The whole window."""
+        return self.lead_ns + self.for_ns + (self.after_ns or max(3 * self.for_ns, _LEAST_AFTER_NS))
+
+
 class TraceColumns(Section):
     """The column of instants in a trace of others."""
 
@@ -345,6 +393,13 @@ class SearchLoadSpec(Section):
     """A search for the highest arrival rate that meets an SLO."""
 
 
+class SurgeLoadSpec(Section):
+    """The `surge` variant of `load`."""
+
+    surge: Surge
+    """An overload for a while, and the recovery from it."""
+
+
 class ReplayLoadSpec(Section):
     """The `replay` variant of `load`."""
 
@@ -359,7 +414,7 @@ class ColdStartLoadSpec(Section):
     """Starts of the model or of the server."""
 
 
-_VARIANTS = ("closed", "cold_start", "idle", "open", "replay", "search")
+_VARIANTS = ("closed", "cold_start", "idle", "open", "replay", "search", "surge")
 
 
 def _exactly_one_load(data: object) -> object:
@@ -381,7 +436,8 @@ LoadSpec: TypeAlias = Annotated[
     | Annotated[ColdStartLoadSpec, Tag("cold_start")]
     | Annotated[IdleLoadSpec, Tag("idle")]
     | Annotated[ReplayLoadSpec, Tag("replay")]
-    | Annotated[SearchLoadSpec, Tag("search")],
+    | Annotated[SearchLoadSpec, Tag("search")]
+    | Annotated[SurgeLoadSpec, Tag("surge")],
     Discriminator(_variant),
     BeforeValidator(_exactly_one_load),
 ]

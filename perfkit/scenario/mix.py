@@ -14,6 +14,7 @@ from perfkit.scenario.load import (
     ReplayLoadSpec,
     SearchLoadSpec,
     Slo,
+    SurgeLoadSpec,
 )
 from perfkit.scenario.origins import KeyPath
 from perfkit.scenario.section import Text
@@ -98,8 +99,10 @@ def check_mix(
     if isinstance(load, SearchLoadSpec) or any(isinstance(entry.load, SearchLoadSpec) for entry in entries):
         raise ValueError("workloads: a search varies the rate of one workload: give load.open with several rates instead")
     for one in (load, *(entry.load for entry in entries)):
-        if isinstance(one, IdleLoadSpec | ColdStartLoadSpec):
-            raise ValueError("workloads: load.idle and load.cold_start are for one workload: measure each in a scenario of its own")
+        if isinstance(one, IdleLoadSpec | ColdStartLoadSpec | SurgeLoadSpec):
+            raise ValueError(
+                "workloads: load.idle, load.cold_start and load.surge are for one workload: measure each in a scenario of its own"
+            )
     if entries[0].load is None:
         if missing := [entry.name for entry in entries if entry.weight is None]:
             raise ValueError(f"workloads: '{missing[0]}' has neither a weight nor a load: give every workload a weight")

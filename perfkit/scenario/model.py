@@ -16,6 +16,7 @@ from perfkit.scenario.load import (
     ReplayLoadSpec,
     SearchLoadSpec,
     Slo,
+    SurgeLoadSpec,
 )
 from perfkit.scenario.measure import Fleet, Gate, Measure, Rank, Tune, check_fleet
 from perfkit.scenario.mix import MOST_WORKLOADS, MixedWorkload, check_mix, fill_common_parts, plain_document
@@ -33,6 +34,8 @@ SCHEMA = "perfkit.scenario/1"
 _DEFAULT_DURATION_NS, _DEFAULT_DRAIN_NS, _AUTO_WARMUP_NS = 10 * NS_PER_S, 30 * NS_PER_S, NS_PER_S
 FEWEST_GAPS, USEFUL_GAPS = 6, 20
 """The idle gaps of a load that are needed for an interval of its penalty, and for a narrow one."""
+_SURGES = 5
+"""The repetitions of a surge unless the scenario gives them: an interval over fewer is wide."""
 
 # the most load points of a run, and the most linear pieces of all its rates' shapes
 _MAX_POINTS, _MAX_PIECES = 10_000, 1_000_000
@@ -66,7 +69,7 @@ class Scenario(Section):
     alone: Annotated[bool, Field(strict=True)] = False
     """For a mix, also measures each workload alone, with its part of the load, to show what the others do to it."""
     load: LoadSpec
-    """When requests start: exactly one of `closed`, `cold_start`, `idle`, `open`, `replay` and `search`."""
+    """When requests start: exactly one of `closed`, `cold_start`, `idle`, `open`, `replay`, `search` and `surge`."""
     sequences: Sequences | None = None
     """Requests that belong together; null for requests that do not."""
     stream: Stream | None = None
@@ -101,6 +104,15 @@ class Scenario(Section):
     @classmethod
     def _has_common_parts(cls, data: Any) -> Any:
         return fill_common_parts(data) if isinstance(data, Mapping) else data
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _repeats_a_surge(cls, data: Any) -> Any:
+        load, measure = (data.get("load"), data.get("measure") or {}) if isinstance(data, Mapping) else (None, {})
+        is_surge = isinstance(load, SurgeLoadSpec) or (isinstance(load, Mapping) and "surge" in load)
+        if is_surge and isinstance(measure, Mapping) and "repetitions" not in measure:
+            return {**data, "measure": {**measure, "repetitions": _SURGES}}
+        return data
 
     @pydantic.model_validator(mode="after")
     def _is_one_mix(self) -> Self:
@@ -223,6 +235,21 @@ class Scenario(Section):
                 raise ValueError("load.cold_start.timeout is for by: reload: remove it, and give target.ready_within for a command")
         if any(len(urls) > 1 for urls in self.target.urls_by_protocol.values()):
             raise ValueError("load.cold_start starts one server: give target.url without replicas")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _can_surge(self) -> Self:
+        if not isinstance(self.load, SurgeLoadSpec):
+            return self
+        if self.slo is None or not self.slo.good_within_ns:
+            raise ValueError("load.surge tells when the target meets its SLO again: give slo with a limit on a time, such as {p99: 50ms}")
+        if self.measure.duration_ns is not None or self.measure.requests is not None or self.measure.until_decided:
+            raise ValueError(
+                "load.surge: its window lasts before + for + after, and its SLO is not judged as a whole: remove measure.duration, "
+                "measure.requests and measure.until_decided"
+            )
+        if self.sequences is not None:
+            raise ValueError("load.surge sends plain requests: remove sequences")
         return self
 
     @pydantic.model_validator(mode="after")
@@ -350,7 +377,7 @@ class Scenario(Section):
         """The length of the measured window; None if a number of requests ends it."""
         if self.requests is not None:
             return None
-        return self.measure.duration_ns or _DEFAULT_DURATION_NS
+        return self.load.surge.window_ns if isinstance(self.load, SurgeLoadSpec) else self.measure.duration_ns or _DEFAULT_DURATION_NS
 
     @property
     def warmup_ns(self) -> int:
@@ -366,9 +393,9 @@ class Scenario(Section):
 
     @property
     def load_varies(self) -> bool:
-        """Whether the load changes within the window: a trace, a shape, idle gaps."""
+        """Whether the load changes within the window: a trace, a shape, a surge, idle gaps."""
         has_shape = isinstance(self.load, OpenLoadSpec) and self.load.open.shape is not None
-        return self.has_trace or has_shape or isinstance(self.load, IdleLoadSpec | ColdStartLoadSpec)
+        return self.has_trace or has_shape or isinstance(self.load, IdleLoadSpec | ColdStartLoadSpec | SurgeLoadSpec)
 
     @property
     def has_trace(self) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 import pydantic
 from pydantic import AfterValidator, Field
 
-from perfkit.scenario.load import ColdStartLoadSpec, IdleLoadSpec, LoadSpec
+from perfkit.scenario.load import ColdStartLoadSpec, IdleLoadSpec, LoadSpec, SurgeLoadSpec
 from perfkit.scenario.section import Duration, OneOrMoreTexts, Rate, Section, Share, Text, parse_host_and_port
 from perfkit.scenario.target import MetricsUrl, Target
 from perfkit.units import write_duration_ns
@@ -120,7 +120,7 @@ def check_traces(traces: Traces, target: Target, load: LoadSpec, *, is_streamed:
     """Raises ValueError if requests cannot be traced; the other arguments are the scenario's sections."""
     if is_streamed:
         raise ValueError("traces follow single requests: remove stream, or traces")
-    if isinstance(load, IdleLoadSpec | ColdStartLoadSpec):
+    if isinstance(load, IdleLoadSpec | ColdStartLoadSpec | SurgeLoadSpec):
         raise ValueError("traces need a steady load: give load.closed, load.open, load.replay or load.search, or remove traces")
     if any(name.lower() == "traceparent" for name in target.headers):
         raise ValueError("target.headers: traces set the header traceparent: remove it")
