@@ -80,8 +80,8 @@ MESSAGES = [
     (HEAD + "schema: perfkit.scenario/2\n", "s.yaml:3: schema: this version of perfkit reads perfkit.scenario/1, found 'perfkit.scenario/2'; a newer version may read it"),
     # load
     ("target: {model: m}\n", "s.yaml:1: load: this key is required"),
-    ("target: {model: m}\nload: {}\n", "s.yaml:2: load: give exactly one of closed, cold_start, idle, open, replay, search; found {}"),
-    ("target: {model: m}\nload: {closed: {concurrency: 1}, open: {rate: 5}}\n", "s.yaml:2: load: give exactly one of closed, cold_start, idle, open, replay, search; found closed and open"),
+    ("target: {model: m}\nload: {}\n", "s.yaml:2: load: give exactly one of closed, cold_start, idle, open, replay, search, surge; found {}"),
+    ("target: {model: m}\nload: {closed: {concurrency: 1}, open: {rate: 5}}\n", "s.yaml:2: load: give exactly one of closed, cold_start, idle, open, replay, search, surge; found closed and open"),
     ("target: {model: m}\nload: {closed: {concurrency: [1, 0]}}\n", "s.yaml:2: load.closed.concurrency[1]: input should be greater than or equal to 1, found 0"),
     ("target: {model: m}\nload: {closed: {concurrency: []}}\n", "s.yaml:2: load.closed.concurrency: expected at least one element, found none"),
     ("target: {model: m}\nload: {closed: {concurrency: true}}\n", "s.yaml:2: load.closed.concurrency[0]: expected an integer, found True"),

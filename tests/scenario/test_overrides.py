@@ -78,7 +78,7 @@ def test_overrides_without_headers_are_not_redacted(read):
         ("load.closed.concurrency.x=3", "--set load.closed.concurrency.x: load.closed.concurrency is 1, which has no keys"),
         ("load.closed.concurrency=zz", "--set load.closed.concurrency: load.closed.concurrency: expected a list, found 'zz'"),
         ("load.closed.concurrency=[1, z]", "--set load.closed.concurrency: load.closed.concurrency[1]: expected an integer, found 'z'"),
-        ("load.open.rate=5", "{file}:2: load: give exactly one of closed, cold_start, idle, open, replay, search; found closed and open"),
+        ("load.open.rate=5", "{file}:2: load: give exactly one of closed, cold_start, idle, open, replay, search, surge; found closed and open"),
         ("target.protocol=http", "--set target.protocol: target.protocol: unknown key; did you mean 'protocols'? Known keys: url, urls, command, ready_within, balance, resolve, connections, protocols, model, version, api, endpoint, composing_models, engine, timeout, max_connections, streams_per_connection, max_answer, headers, secrets, tls, metrics_url, compression"),
     ],
 )  # fmt: skip
