@@ -49,7 +49,7 @@ class Space:
 
 SPACES = {"crowded": Space(200), "batch_cost": Space(100), "densenet": Space(1000, (1, 2), (1, 2, 4), (1, 2, 4, 8))}
 MODES = ("quick", "optuna")
-_DENSENET = ROOT / "benchmarks" / "peers" / "triton_densenet"
+_DENSENET = ROOT / "benchmarks" / "peers" / "triton_densenet_models" / "densenet"
 _LEAST_SHARE = 0.97
 _SEARCH_WITHIN_S = 3600
 _ENDLESS_BYTES = 1_000_000  # of a log: a search that ends writes some 10 kB
