@@ -38,7 +38,6 @@ from perfkit.points.median_difference import compare_medians
 from perfkit.points.pool import Pool
 from perfkit.points.shares import imbalance_warnings, machine_figures, machine_warnings, replica_figures, slower_replica_warnings
 from perfkit.recorder.failures import most_frequent
-from perfkit.recorder.token_figures import PER_TOKEN_TIME
 from perfkit.recorder.window import Window
 from perfkit.result.cold_start import ColdStart, ColdStarts, Spread
 from perfkit.result.counts import Connections, Requests, Responses, SequenceCounts, Tokens
@@ -57,8 +56,6 @@ from perfkit.units import NS_PER_S
 _START_FIGURES = tuple(name for name in ColdStart.model_fields if name not in ("repetition", "failed_before_answer", "times_ns"))
 _FURTHER = [one.figure.recorded for one in declared(Point) if one.figure.log_tag and not one.figure.is_of_all]
 """The times whose intervals are in `further_intervals`."""
-_UNKNOWN_TIMES = {PER_TOKEN_TIME: ("per_token_unknown", "per_token_cut_off")}
-"""The counts of streams that have a time, but none that is known."""
 
 
 def point(measured: PointMeasurement) -> Point:
@@ -128,7 +125,7 @@ class LoadSummary:
                 pool.times.get(name, EMPTY),
                 [window.further_batches.get(name, ()) for window in pool.windows],
                 percentile_intervals(pool.batches_of(name), tuple(limits_ns)),
-                sum(map(pool.count, _UNKNOWN_TIMES.get(name, ()))),
+                sum(window.count_unknown(name) for window in pool.windows),
             )
             for name, limits_ns in self._slo.further_ns.items()
         }

@@ -310,7 +310,7 @@ def _search_problems(search: Search) -> Iterator[_Problem]:
             yield name, f"{getattr(search, name)} is not a share"
     for number, probe in enumerate(search.probes):
         for name, one in probe.limits.items():
-            if not (0 <= one.beyond <= one.count and 0 <= one.allowed_share <= 1):
+            if not (0 <= one.unknown <= one.beyond <= one.count and 0 <= one.allowed_share <= 1):
                 found = f"{one.beyond} of {one.count} requests and {one.allowed_share:g} allowed"
                 yield f"probes.{number}.limits.{name}", f"{found}: expected shares between 0 and 1"
     for number, added in enumerate(search.added_time):
