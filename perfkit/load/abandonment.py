@@ -48,7 +48,15 @@ class LeftRequest(Prepared):
     after_responses: int = 0
 
 
-def with_abandonment(requests: Sequence[Prepared], plan: AbandonPlan) -> list[Prepared]:
+class ListedRequests(list[Prepared]):
+    """The requests of a load in turn; `items` has each distinct one once."""
+
+    def __init__(self, listed: Sequence[Prepared], items: Sequence[Prepared]) -> None:
+        super().__init__(listed)
+        self.items = items
+
+
+def with_abandonment(requests: Sequence[Prepared], plan: AbandonPlan) -> ListedRequests:
     """The requests in turn, some of them as `LeftRequest`: the i-th of the load is the i-th of the list, which repeats.
 
     Whether a request is given up so depends on its number alone, whatever the number of workers. Its variant is the place in the list
@@ -62,7 +70,7 @@ def with_abandonment(requests: Sequence[Prepared], plan: AbandonPlan) -> list[Pr
     for place, after_ns in zip(left, plan.times_ns(len(left), random), strict=True):
         own = listed[place]
         listed[place] = LeftRequest(own.buffers, own.headers, own, after_ns, plan.after_responses)
-    return listed
+    return ListedRequests(listed, requests)
 
 
 def with_own_variant(on_reply: Callable[[Reply], None], variants: int) -> Callable[[Reply], None]:

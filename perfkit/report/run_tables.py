@@ -13,7 +13,7 @@ from perfkit.result.model import Point
 from perfkit.stats.percentiles import is_withheld
 from perfkit.units import NS_PER_S
 
-_OUTCOMES = tuple(name for name in Requests.model_fields if name not in ("scheduled", "sent", "ok"))
+_OUTCOMES = tuple(name for name in Requests.model_fields if name not in ("scheduled", "sent", "ok", "abandoned"))
 _NO_ANSWERS = "no request of this load point was answered"
 
 
@@ -129,7 +129,7 @@ def _state(point: Point) -> str:
 
 
 def _errors(point: Point) -> Cell:
-    failed, scheduled = point.requests.scheduled - point.requests.ok, point.requests.scheduled
+    failed, scheduled = point.requests.failed, point.requests.judged
     return Cell(point.error_rate, note=f"{failed:,} of {scheduled:,} requests")
 
 
