@@ -34,7 +34,8 @@ class AbandonPlan:
             median_ns, sigma = self.lognormal_ns
             drawn = random.lognormal(np.log(median_ns), sigma, count)
         else:
-            drawn = random.uniform(*(self.uniform_ns or (0, 0)), count)
+            shortest_ns, longest_ns = self.uniform_ns or (0, 0)
+            drawn = random.uniform(shortest_ns, longest_ns, count)
         times_ns: list[int] = np.rint(drawn).astype(np.int64).tolist()
         return times_ns
 

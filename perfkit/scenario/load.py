@@ -333,7 +333,7 @@ class GivenUpAfter(Section):
 
     @pydantic.model_validator(mode="after")
     def _is_exactly_one(self) -> Self:
-        if len(self.model_fields_set - {"sigma"}) != 1 or ("sigma" in self.model_fields_set and self.lognormal_ns is None):
+        if [self.time_ns, self.uniform_ns, self.lognormal_ns, self.events].count(None) != 3:
             raise ValueError(
                 "give exactly one of time, uniform, lognormal (with sigma) and events, such as after: 200ms or after: {events: 3}"
             )
