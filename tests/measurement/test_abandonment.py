@@ -16,9 +16,9 @@ def read(tmp_path, protocol="http", synthetic="service=constant:300ms,servers=10
     document = {
         "target": {"model": "synthetic", "protocols": [protocol]},
         "server": {"synthetic": synthetic},
-        "workload": {"inputs": {"INPUT0": {"shape": [1, 4]}}},
+        "workload": {"inputs": {"INPUT0": {"shape": [4]}}},
         "load": load or {"closed": {"concurrency": 8}, "abandon": {"share": "50%", "after": "20ms"}},
-        "measure": {"warmup": "0s", "requests": 60},
+        "measure": {"warmup": "0s", "requests": 60, "repetitions": 1},
         "telemetry": True,
         **sections,
     }
@@ -59,7 +59,7 @@ def test_streams_are_given_up_with_their_nth_response(tmp_path, protocol):
         "service=constant:5ms,servers=1000,responses=20,gap=10ms",
         load,
         stream={},
-        measure={"warmup": "0s", "requests": 20},
+        measure={"warmup": "0s", "requests": 20, "repetitions": 1},
     )
     point = run(loaded, tmp_path)
     assert point.requests.abandoned == point.requests.sent == 20
