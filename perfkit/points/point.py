@@ -260,6 +260,8 @@ def _requests(pool: Pool) -> Requests:
 def _abandonment(pool: Pool) -> Abandonment:
     """What the server did for requests that were given up, by its statistics of the whole load points, warm-up and drain included."""
     recorded = pool.recorded(Abandonment)
+    if pool.parts[0].is_streamed:
+        return Abandonment(**recorded, unknown="servers count a stream in the same way whether or not they sent all of it")
     counts = [part.resources.server for part in pool.parts]
     known = [one for one in counts if one is not None]
     if not known or len(known) < len(counts):

@@ -65,6 +65,9 @@ def test_streams_are_given_up_with_their_nth_response(tmp_path, protocol):
     assert point.requests.abandoned == point.requests.sent == 20
     assert point.responses is not None
     assert point.responses.count == 3 * 20
+    assert point.abandonment is not None
+    assert (point.abandonment.executed, point.abandonment.wasted_share) == (None, None)
+    assert "stream" in point.abandonment.unknown
 
 
 @pytest.mark.parametrize(
