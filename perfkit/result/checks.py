@@ -137,7 +137,7 @@ def _point_problems(point: Point, repetitions: int) -> Iterator[_Problem]:
         yield "requests.scheduled", f"{requests.scheduled} is not the sum of dropped and sent, {requests.dropped} + {requests.sent}"
     if requests.sent != (total := sum(requests.outcomes.values())):
         yield "requests.sent", f"{requests.sent} is not the sum of the outcomes, {total}"
-    error_rate = 1 - requests.ok / requests.scheduled if requests.scheduled else 0.0
+    error_rate = requests.error_rate
     if abs(point.error_rate - error_rate) > _ROUNDING:
         yield "error_rate", f"{point.error_rate} is not that of the counts, {error_rate:.6g}"
     yield from _distribution_problems(point)

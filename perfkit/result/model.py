@@ -10,7 +10,7 @@ from perfkit.errors import MeasurementWarning
 from perfkit.figures.declaration import KEY, OF_ALL, Declared, Figure, Unit, declared
 from perfkit.figures.resources import GpuFigures, MetricFigures, ServerCpuFigures, ServerFigures
 from perfkit.result.cold_start import ColdStarts
-from perfkit.result.counts import Connections, Requests, Responses, SequenceCounts, Tokens
+from perfkit.result.counts import Abandonment, Connections, Requests, Responses, SequenceCounts, Tokens
 from perfkit.result.distribution import PERCENTILES, Distribution
 from perfkit.result.generator import Generator
 from perfkit.result.load import Load
@@ -188,7 +188,7 @@ class Point(Part):
     wrong_answer_interval: tuple[float, float] | None = None
     """The 95 % interval of the wrong share of all answers; a single value if all were checked."""
     error_rate: Annotated[float, Figure("errors", "share", "requests", column="error_rate")]
-    """1 - ok / scheduled."""
+    """1 - ok / scheduled, without the requests that the client gave up on purpose."""
     throughput_per_s: Annotated[float, Figure("throughput", "per_s", "rates", "finished", column="throughput_per_s", metric="throughput")]
     """Ok answers that ended in the window, per second."""
     inferences_per_s: Annotated[float, Figure("inferences", "per_s", "rates", column="inferences_per_s")]
@@ -256,6 +256,8 @@ class Point(Part):
     """Cold starts only; None in other loads."""
     idle: IdleGaps | None = None
     """Loads with idle gaps only; None in other loads."""
+    abandonment: Abandonment | None = None
+    """Loads with `load.abandon` only; None in other loads."""
     connections: Connections
     replicas: tuple[Replica, ...] | None = None
     """None for a target with a single address."""
@@ -334,7 +336,7 @@ class Point(Part):
     def has_mostly_failed(self) -> bool:
         """Whether more than half of the scheduled requests failed, by no limit of perfkit's own."""
         ours = self.requests.dropped + self.requests.unfinished
-        return self.failed_share.low * self.requests.scheduled - ours > MOST_FAILED_SHARE * self.requests.scheduled
+        return self.failed_share.low * self.requests.judged - ours > MOST_FAILED_SHARE * self.requests.judged
 
     @property
     def server_gpus(self) -> list[GpuFigures]:
