@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import importlib.util
+import os
 from collections.abc import Mapping, Sequence
 
 from perfkit.clock import Clock
@@ -231,6 +232,7 @@ def telemetry_config(
         server_cpu=None if server_pid is None else ServerCpuConfig(server_pid, with_instructions),
         listen=publish_at.listen if publish_at else None,
         otlp=publish_at.otlp if publish_at else "",
+        otlp_variables={name: value for name, value in os.environ.items() if publish_at and name.startswith("OTEL_")},
     )
 
 

@@ -174,9 +174,14 @@ class TelemetryClient:
                 pass
         self._has_screen = False
 
+    @property
+    def is_published(self) -> bool:
+        """Whether live metrics are served or pushed."""
+        return bool(self.url) or self._pushes
+
     def publish(self, message: PublishMetrics | IntervalTimes) -> None:
         """Sends live metrics, if they are served or pushed."""
-        if self.url or self._pushes:
+        if self.is_published:
             self._send(message)
 
     async def window(self, start_ns: int, end_ns: int) -> WindowReport:

@@ -116,6 +116,8 @@ class TelemetryConfig:
     listen: tuple[str, int] | None = None
     """As in `PublishConfig`, like the next."""
     otlp: str = ""
+    otlp_variables: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+    """The environment's variables of OpenTelemetry, which perfkit's processes do not inherit: some hold secrets."""
     screen: "OpenView | None" = None
     """Opens the live view; None for none."""
     spans: SpansConfig | None = None

@@ -6,6 +6,7 @@ Each sampler has a thread of its own and may block: a slow driver or server dela
 import concurrent.futures
 import contextlib
 import functools
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
@@ -180,6 +181,7 @@ def _push(config: TelemetryConfig, run: "LiveRun | None") -> "OtlpPush | None":
         return None
     from perfkit.telemetry.prometheus.otlp_push import OtlpPush
 
+    os.environ.update(config.otlp_variables)
     return OtlpPush(config.otlp, run)
 
 

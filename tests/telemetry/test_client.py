@@ -80,17 +80,18 @@ def test_a_window_has_the_report_of_each_sampler(page):
 
 def test_live_metrics_are_pushed_when_a_run_ends(page):
     page.text = "nv_pending 3\n"
-    bodies = []
+    bodies, keys = [], []
 
     class Receiver(JsonHandler):
         def do_POST(self):
             body = self.rfile.read(int(self.headers["Content-Length"]))
+            keys.append(self.headers["x-key"])
             bodies.append(gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body)
             self.answer_bytes(200 if self.path == "/v1/metrics" else 404, b"")
 
     async def go(port):
-        metrics = (MetricsPageConfig(page.url, "", "m", (), S // 50),)
-        async with open_telemetry(TelemetryConfig(metrics=metrics, otlp=f"http://127.0.0.1:{port}")) as client:
+        metrics, variables = (MetricsPageConfig(page.url, "", "m", (), S // 50),), {"OTEL_EXPORTER_OTLP_HEADERS": "x-key=abc"}
+        async with open_telemetry(TelemetryConfig(metrics=metrics, otlp=f"http://127.0.0.1:{port}", otlp_variables=variables)) as client:
             client.publish(PublishMetrics("x", (LiveMetric("points", "Some.", "gauge", {"load": "c"}, 2),)))
             client.publish(PublishMetrics("y", (LiveMetric("sent_total", "Sent.", "counter", {}, 7),)))
             await client.window(0, 60 * S)
@@ -98,6 +99,7 @@ def test_live_metrics_are_pushed_when_a_run_ends(page):
 
     with serving(Receiver) as port:
         assert asyncio.run(go(port)) == []
+    assert set(keys) == {"abc"}
     (resource,) = ExportMetricsServiceRequest.FromString(bodies[-1]).resource_metrics
     assert ("service.name", "perfkit") in [(one.key, one.value.string_value) for one in resource.resource.attributes]
     pushed = {one.name: one for one in resource.scope_metrics[0].metrics}
