@@ -137,6 +137,14 @@ class Estimated(Part):
     high: float
 
 
+class Exported(NamedTuple):
+    """A figure for other programs, with its 95 % interval; an end is None where it is not known."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
 class IdleGaps(Part):
     """What idle gaps do to the first request after them."""
 
@@ -320,6 +328,20 @@ class Point(Part):
             for name in one.figure.percentiles
         }
         return {"throughput": declared_ones.pop("throughput"), **times, **declared_ones}
+
+    def exported(self) -> dict[str, Exported]:
+        """The known ones of `compared`, the mean, goodput and error rate, for other programs; names end in the unit, as columns of frames do."""
+        figures: dict[str, float | None] = {
+            f"{name}_{unit}" if unit in ("ns", "per_s") else name: value for name, (unit, value) in self.compared().items()
+        }
+        figures |= {"mean_ns": self.times.mean, "goodput_per_s": self.goodput_per_s, "error_rate": self.error_rate}
+        intervals: dict[str, tuple[float | None, float | None]] = {f"{name}_ns": ends for name, ends in self.intervals.items()}
+        for one in parts_of_answers():
+            further = self.further_intervals.get(one.key.removesuffix("_ns"), {})
+            intervals |= {f"{one.figure.column}_{name}_ns": ends for name, ends in further.items()}
+        unknown = (None, None)
+        intervals |= {"throughput_per_s": self.throughput_interval_per_s or unknown, "mean_ns": self.mean_interval_ns or unknown}
+        return {name: Exported(value, *intervals.get(name, unknown)) for name, value in figures.items() if value is not None}
 
     @property
     def checked_answers(self) -> CheckedAnswers:
