@@ -100,14 +100,11 @@ class _Page:
         """The keys, where each of several wrapped variants is a key of its own, such as `load.closed`."""
         for key, node in properties.items():
             names = [name for _, name in _objects(node, "")]
-            wrapped = [self._definitions[name] for name in names]
-            if len(names) > 1 and all(_wrapped(definition) is not None for definition in wrapped):
-                yield key, node
-                for definition in wrapped:
+            yield key, node
+            for definition in (self._definitions[name] for name in names if len(names) > 1):
+                if _wrapped(definition) is not None:
                     ((inner_key, inner),) = definition["properties"].items()
                     yield f"{key}.{inner_key}", inner
-            else:
-                yield key, node
 
     def _type(self, node: Node) -> str:
         if "$ref" in node:

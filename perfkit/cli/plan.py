@@ -36,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     results = "a result folder or its result.json; results with one label are one configuration"
     add("results", nargs="+", metavar="[LABEL=]RESULT", help=results)
     repeatable("--slo", required=True, metavar="LIMIT", help="limits such as 'p99<50ms' or 'p99<50ms,error_rate<0.1%%'; may be repeated")
-    demand = "peak demand in inferences, such as 1000/s; if repeated, the plan is for the first; default: the peak of --profile, from which the first must not differ"
+    demand = "peak demand in inferences, such as 1000/s, or in output tokens, such as 5000tok/s; if repeated, the plan is for the first; default: the peak of --profile, from which the first must not differ"
     repeatable("--demand", default=[], metavar="RATE", help=demand)
     average = "the demand that costs are divided by; default: the mean of --profile, else the peak demand"
     add("--average-demand", metavar="RATE", help=average)
@@ -104,8 +104,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     peaks = parse_peaks(_read(options.peaks, "--peaks"), str(options.peaks)) if options.peaks else ()
     prices = parse_prices(options.price)
     day = _day_inputs(options, list(prices.values()))
-    demands_per_s = tuple(dict.fromkeys(parse_demand_per_s(text) for text in options.demand))
-    average_per_s = parse_demand_per_s(options.average_demand, "--average-demand") if options.average_demand else None
+    demands_per_s, average_per_s, is_in_tokens = _demands(options)
     inputs = PlanInputs(
         slo=parse_slo(options.slo),
         demands_per_s=_peak_demands_per_s(demands_per_s, day),
@@ -130,6 +129,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         constraints=parse_constraints(options.constraint),
         day=day,
         seed=options.seed,
+        is_in_tokens=is_in_tokens,
     )
     if inputs.average_demand_per_s is not None and inputs.average_demand_per_s > inputs.demand_per_s:
         raise UsageError(f"--average-demand {options.average_demand}: the average is above the peak demand, {inputs.demand_per_s:g}/s")
@@ -248,6 +248,24 @@ def _day_inputs(options: argparse.Namespace, prices: "Sequence[Price]") -> "DayI
         purchase=parse_purchase(options.purchase, options.lifetime, options.electricity, power_w, prices),
         allowed_missed_time=parse_allowed_missed_time(options.allowed_missed_time) if options.allowed_missed_time else None,
     )
+
+
+def _demands(options: argparse.Namespace) -> tuple[tuple[float, ...], float | None, bool]:
+    """The peak demands, the average one, and whether they are in output tokens; raises UsageError if their units differ."""
+    from perfkit.errors import UsageError
+    from perfkit.plan.inputs import parse_demands_per_s
+
+    demands_per_s, is_in_tokens = parse_demands_per_s(options.demand)
+    if is_in_tokens and (options.profile or options.peaks):
+        raise UsageError("--demand in tokens: --profile and --peaks are in inferences; give --demand in inferences, too, such as 1000/s")
+    if not options.average_demand:
+        return demands_per_s, None, is_in_tokens
+    averages_per_s, is_average_in_tokens = parse_demands_per_s([options.average_demand], "--average-demand")
+    if is_in_tokens != is_average_in_tokens:
+        raise UsageError(
+            f"--average-demand {options.average_demand}: give it in the unit of --demand: output tokens, such as 5000tok/s, or inferences, such as 1000/s"
+        )
+    return demands_per_s, averages_per_s[0], is_in_tokens
 
 
 def _peak_demands_per_s(given: tuple[float, ...], day: "DayInputs | None") -> tuple[float, ...]:

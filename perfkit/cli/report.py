@@ -8,6 +8,8 @@ from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.options import add_results
 from perfkit.cli.output import note_unverified, reader_may_leave, write_output
 
+_EXPORTS = ("csv", "hgrm", "bencher", "mlflow")
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
@@ -20,6 +22,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--csv", type=pathlib.Path, metavar="FILE", help=csv)
     hgrm = "write each load point's percentiles as an .hgrm file for HdrHistogram's plotters into this folder, and no report"
     parser.add_argument("--hgrm", type=pathlib.Path, metavar="DIR", help=hgrm)
+    bencher = "write the figures of all valid load points with their intervals as Bencher Metric Format into this file, and no report; - is stdout"
+    parser.add_argument("--bencher", type=pathlib.Path, metavar="FILE", help=bencher)
+    mlflow = "log each result as a run to this MLflow tracking server, such as http://127.0.0.1:5000, and write no report"
+    parser.add_argument("--mlflow", metavar="URI", help=mlflow)
     picture = "write the main chart with the answer above it as {} for slides into this file, and no report; of a single result or sweep"
     parser.add_argument("--png", type=pathlib.Path, metavar="FILE", help=picture.format("PNG"))
     parser.add_argument("--svg", type=pathlib.Path, metavar="FILE", help=picture.format("SVG"))
@@ -39,7 +45,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
             raise UsageError(f"{path}: --rank-by and --where rank the cases of a sweep, and this is not a sweep's folder")
     if options.png or options.svg:
         return _draw_pictures(options)
-    if options.csv or options.hgrm:
+    if any(getattr(options, name) for name in _EXPORTS):
         return _export(options)
     for path in options.results:
         written = []
@@ -67,8 +73,9 @@ def _draw_pictures(options: argparse.Namespace) -> ExitCode:
 
     if len(options.results) > 1:
         raise UsageError("--png and --svg draw one picture: give a single result or sweep")
-    if options.table_only or options.rank_by or options.where or options.csv or options.hgrm:
-        raise UsageError("--png and --svg draw a result as it is: remove --table-only, --rank-by, --where, --csv and --hgrm")
+    if options.table_only or options.rank_by or options.where or any(getattr(options, name) for name in _EXPORTS):
+        exports = ", ".join(f"--{name}" for name in _EXPORTS)
+        raise UsageError(f"--png and --svg draw a result as it is: remove --table-only, --rank-by, --where, {exports}")
     files = {suffix: file for suffix, file in ((".png", options.png), (".svg", options.svg)) if file is not None}
     for suffix, file in files.items():
         if file.suffix != suffix:
@@ -82,15 +89,16 @@ def _draw_pictures(options: argparse.Namespace) -> ExitCode:
 
 
 def _export(options: argparse.Namespace) -> ExitCode:
-    """Writes the files of --csv and --hgrm; with several results, the histograms of each have their own folder."""
+    """Writes the files of --csv, --hgrm and --bencher, and logs to --mlflow; with several results, the histograms of each have their own folder."""
     from perfkit.errors import UsageError
-    from perfkit.report.export import percentile_distributions, points_csv
+    from perfkit.report.export import bencher_json, percentile_distributions, points_csv
     from perfkit.result.sweep import result_folders
 
     if options.table_only or options.rank_by or options.where:
-        raise UsageError("--csv and --hgrm export results as they are: remove --table-only, --rank-by and --where")
+        given = " and ".join(f"--{name}" for name in _EXPORTS if getattr(options, name))
+        raise UsageError(f"{given}: results are exported as they are: remove --table-only, --rank-by and --where")
     folders = [folder for path in options.results for folder in result_folders(path)]
-    written: list[pathlib.Path] = []
+    written: list[pathlib.Path | str] = []
     if not options.quiet:
         note_unverified(options.results)
     if options.hgrm:
@@ -104,12 +112,18 @@ def _export(options: argparse.Namespace) -> ExitCode:
             for file, text in files.items():
                 write_output("--hgrm", file, text)
             written += files
-    if options.csv and str(options.csv) == "-":
-        with reader_may_leave():
-            sys.stdout.write(points_csv(folders))
-    elif options.csv:
-        write_output("--csv", options.csv, points_csv(folders))
-        written.append(options.csv)
+    for option, export in (("csv", points_csv), ("bencher", bencher_json)):
+        file = getattr(options, option)
+        if file and str(file) == "-":
+            with reader_may_leave():
+                sys.stdout.write(export(folders))
+        elif file:
+            write_output(f"--{option}", file, export(folders))
+            written.append(file)
+    if options.mlflow:
+        from perfkit.report.mlflow_export import log_results
+
+        written += log_results(folders, options.mlflow)
     if not options.quiet:
         print("\n".join(map(str, written)), end="\n" if written else "")
     return ExitCode.DONE

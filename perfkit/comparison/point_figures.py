@@ -35,14 +35,14 @@ def figures_of_point(pooled: Point, repetitions: Sequence[Point]) -> dict[str, E
     for name in PERCENTILE_NAMES:
         if (value_ns := getattr(pooled.times, name)) is not None:
             figures[name] = Estimate(value_ns, *pooled.intervals.get(name, (None, None)))
-    if pooled.requests.scheduled:
+    if pooled.requests.judged:
         figures["error_rate"] = error_rate(pooled)
     return figures | _gpu_memory([pooled])
 
 
 def error_rate(point: Point, confidence: float = CONFIDENCE) -> Estimate:
     """The share of the scheduled requests that failed, also by the sample of the answers, with Wilson's interval; needs at least one request."""
-    return share_interval(*point.failed_share.independent(point.requests.scheduled), confidence)
+    return share_interval(*point.failed_share.independent(point.requests.judged), confidence)
 
 
 def figures_of_search(result: Result) -> dict[str, Estimate]:

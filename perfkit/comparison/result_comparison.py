@@ -267,7 +267,7 @@ def _with_interval_of(mean: Estimate, value: float) -> Estimate:
 
 def error_rate_of(point: Point) -> Estimate | None:
     """The share of the scheduled requests that failed; None without any."""
-    return error_rate(point) if point.requests.scheduled else None
+    return error_rate(point) if point.requests.judged else None
 
 
 def change_of(unit: str, base: Estimate | None, other: Estimate | None) -> Estimate | None:

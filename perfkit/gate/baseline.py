@@ -122,7 +122,7 @@ def baseline_from_result(result: Result, histograms: Mapping[tuple[int, int], Bu
     for point in result.summary:
         times_ns = {name: getattr(point.times, name) if point.times.count else None for name in PERCENTILES}
         own = {"times_ns": times_ns, "wrong": point.checked_answers.wrong}
-        points.append(BaselinePoint.model_validate({**dict(point), **dict(point.requests), **own}))
+        points.append(BaselinePoint.model_validate({**dict(point), **dict(point.requests), **own, "scheduled": point.requests.judged}))
     seed = (result.scenario.get("workload") or {}).get("seed")
     run = BaselineRun(
         started_at=result.started_at,

@@ -275,9 +275,11 @@ def single_points(load: LoadSpec) -> tuple[LoadSpec, ...]:
     """A load with several load points as loads with one each."""
     if isinstance(load, ClosedLoadSpec):
         closed = load.closed
-        return tuple(ClosedLoadSpec(closed=closed.model_copy(update={"concurrency": (one,)})) for one in closed.concurrency)
+        return tuple(load.model_copy(update={"closed": closed.model_copy(update={"concurrency": (one,)})}) for one in closed.concurrency)
     if isinstance(load, OpenLoadSpec) and load.open.rates_per_s:
-        return tuple(OpenLoadSpec(open=load.open.model_copy(update={"rates_per_s": (one,)})) for one in load.open.rates_per_s)
+        return tuple(
+            load.model_copy(update={"open": load.open.model_copy(update={"rates_per_s": (one,)})}) for one in load.open.rates_per_s
+        )
     return (load,)
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from perfkit.measurement.reply_spool import ReplySpool
     from perfkit.measurement.request_traces import SpanSource
     from perfkit.telemetry.client import SamplerProcess
+    from perfkit.telemetry.messages import PublishConfig
 
 
 async def measure_scenario(
@@ -40,7 +41,7 @@ async def measure_scenario(
     interruption: Interruption,
     *,
     clock: Clock | None = None,
-    publish_at: tuple[str, int] | None = None,
+    publish_at: "PublishConfig | None" = None,
     spool: "ReplySpool | None" = None,
     resume: bool = False,
     added_ns: int | None = None,
@@ -50,7 +51,7 @@ async def measure_scenario(
     With `resume` the load points that an unfinished result of the folder has as a whole are taken from there; see `find_unfinished`.
     With `added_ns` an undecided search there is given so much more time, whether it had ended or not.
 
-    `publish_at` is a host and port at which live metrics are served. `spool` gets every reply, for a profile export. A result without any
+    `publish_at` says where live metrics are served or pushed. `spool` gets every reply, for a profile export. A result without any
     load point is not stored.
 
     Raises ModelMismatchError, ScenarioError, TargetError and UsageError if nothing was measured, also because the folder cannot be
@@ -112,7 +113,7 @@ async def measure_interleaved(
     interruption: Interruption,
     *,
     clock: Clock | None = None,
-    publish_at: tuple[str, int] | None = None,
+    publish_at: "PublishConfig | None" = None,
     server_pid: int | None = None,
     resume: bool = False,
     processes: RunProcesses | None = None,
@@ -197,7 +198,7 @@ def _new_run(
 
 async def _execute(
     runs: Sequence[ScenarioRun],
-    publish_at: tuple[str, int] | None,
+    publish_at: "PublishConfig | None",
     server_pid: int | None = None,
     processes: RunProcesses | None = None,
 ) -> None:
@@ -307,7 +308,7 @@ async def _observe(
     processes: RunProcesses,
     ending: contextlib.AsyncExitStack,
     connect_to_read: Connect,
-    publish_at: tuple[str, int] | None,
+    publish_at: "PublishConfig | None",
     source: "SpanSource | None",
     server_pid: int | None,
 ) -> "Observation":

@@ -2,10 +2,13 @@
 
 import collections
 import dataclasses
+import importlib.util
+import os
 from collections.abc import Mapping, Sequence
 
 from perfkit.clock import Clock
 from perfkit.errors import UsageError
+from perfkit.installation import install_command
 from perfkit.load.point import LoadPoint
 from perfkit.measurement.load_points import describe_point
 from perfkit.measurement.point_telemetry import PointTelemetry
@@ -28,6 +31,7 @@ from perfkit.telemetry.messages import (
     ModelVersion,
     OpenView,
     PointBegins,
+    PublishConfig,
     PublishMetrics,
     ServerCpuConfig,
     SpansConfig,
@@ -158,22 +162,26 @@ async def observe(
     client: TelemetryClient,
     connect: Connect,
     clock: Clock,
-    listen: tuple[str, int] | None,
+    publish_at: PublishConfig | None,
     screen: "OpenView | None" = None,
     spans: SpansConfig | None = None,
     server_pid: int | None = None,
 ) -> Observation:
     """Starts the samplers of `client` and waits until they run.
 
-    `listen` is the host and port for live metrics, `screen` opens a live view. `spans` says where the spans of traced requests are
+    `publish_at` says where live metrics are served or pushed, `screen` opens a live view. `spans` says where the spans of traced requests are
     received, `server_pid` which process is the server's first. Raises ScenarioError if a variable of a metrics URL is not set, UsageError if
     the port cannot be opened.
     """
-    if listen is not None and not scenario.telemetry:
-        raise UsageError("--prometheus: the scenario turns telemetry off, so there are no live metrics; remove telemetry: false")
+    if publish_at is not None:
+        option = "--prometheus" if publish_at.listen else "--otlp"
+        if not scenario.telemetry:
+            raise UsageError(f"{option}: the scenario turns telemetry off, so there are no live metrics; remove telemetry: false")
+        if publish_at.otlp and not _has_exporter():
+            raise UsageError(f"--otlp needs OpenTelemetry's exporter: {install_command('tracing')}")
     config = None
     if scenario.telemetry:
-        config = dataclasses.replace(telemetry_config(scenario, target, listen, server_pid), screen=screen, spans=spans)
+        config = dataclasses.replace(telemetry_config(scenario, target, publish_at, server_pid), screen=screen, spans=spans)
     if config is not None:
         await client.configure(config)
         if not config.may_see_gpus:
@@ -185,7 +193,7 @@ async def observe(
 
 
 def telemetry_config(
-    scenario: Scenario, target: RunTarget, listen: tuple[str, int] | None = None, server_pid: int | None = None
+    scenario: Scenario, target: RunTarget, publish_at: PublishConfig | None = None, server_pid: int | None = None
 ) -> TelemetryConfig:
     """What telemetry samples for a scenario; raises ScenarioError if a variable of a metrics URL is not set.
 
@@ -222,8 +230,17 @@ def telemetry_config(
         if scenario.workloads or isinstance(scenario.load, ColdStartLoadSpec)
         else StatisticsConfig(addresses[0], model, scenario.target.version, NS_PER_S, bool(urls)),
         server_cpu=None if server_pid is None else ServerCpuConfig(server_pid, with_instructions),
-        listen=listen,
+        listen=publish_at.listen if publish_at else None,
+        otlp=publish_at.otlp if publish_at else "",
+        otlp_variables={name: value for name, value in os.environ.items() if publish_at and name.startswith("OTEL_")},
     )
+
+
+def _has_exporter() -> bool:
+    try:
+        return importlib.util.find_spec("opentelemetry.exporter.otlp.proto.http") is not None
+    except ModuleNotFoundError:  # of one of its parents
+        return False
 
 
 def _model_of(scenario: Scenario, workload: MixedWorkload) -> ModelVersion:

@@ -80,7 +80,7 @@ class PointTelemetry:
 
     def publish_times(self, piece: Recording) -> None:
         """Publishes the times of each second of a recording's piece as live metrics, if they are served."""
-        for second, times in piece.times_by_second() if self._client.url else ():
+        for second, times in piece.times_by_second() if self._client.is_published else ():
             self._client.publish(IntervalTimes(self._number, second, times))
 
     @property

@@ -6,12 +6,13 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from perfkit.calibration.model import Calibration, highest_rate_per_s, spin_ns_per_request, transport_ns, workers_needed
+from perfkit.load.abandonment import AbandonPlan
 from perfkit.load.load_plan import ClosedPlan, ColdStartPlan, LoadPlan, OpenPlan
 from perfkit.load.point import LoadPoint, PointPart
 from perfkit.machine.limits import MemoryBudget
 from perfkit.measurement.connections import LEAST_CONNECTIONS, requests_per_connection, transport_options
 from perfkit.measurement.target_probe import ProbedWorkload, ProbeResult
-from perfkit.scenario.load import Slo
+from perfkit.scenario.load import ClosedLoadSpec, OpenLoadSpec, Slo
 from perfkit.scenario.model import Scenario
 from perfkit.target.address import WireProtocol
 from perfkit.transport.options import limit_for_load
@@ -88,6 +89,20 @@ def _workload_spec(
         sampling=sampling,
         good_within_ns=slo.good_within_ns if slo else {},
         is_streamed=own.stream is not None,
+        abandon=_abandon_plan(own),
+    )
+
+
+def _abandon_plan(scenario: Scenario) -> AbandonPlan | None:
+    if not isinstance(scenario.load, ClosedLoadSpec | OpenLoadSpec) or (given := scenario.load.abandon) is None:
+        return None
+    after = given.after
+    return AbandonPlan(
+        share=given.share,
+        seed=scenario.workload.seed,
+        uniform_ns=after.uniform_ns or (None if after.time_ns is None else (after.time_ns, after.time_ns)),
+        lognormal_ns=None if after.lognormal_ns is None else (after.lognormal_ns, after.sigma),
+        after_responses=after.events or 0,
     )
 
 

@@ -11,6 +11,7 @@ from perfkit.plan.fleet_risk import Balancing, Splitting, normalised_shares
 from perfkit.plan.input_texts import Price, parse_csv, parse_price, parsed
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.ranking import PERCENTILE_NAMES, Constraint, parse_constraint
+from perfkit.stats.ratio_interval import Estimate
 from perfkit.stats.slo import SloLimits
 from perfkit.units import NS_PER_S, parse_duration_ns, parse_rate_per_s, parse_share
 
@@ -127,7 +128,7 @@ class PlanInputs:
 
     slo: SloLimits
     demands_per_s: tuple[float, ...]
-    """Peak demand; the plan is for the first, and the table shows all."""
+    """Peak demand; the plan is for the first, and the table shows all. Output tokens per second if `is_in_tokens`, until `in_requests`."""
     average_demand_per_s: float | None = None
     """For costs; None uses the peak."""
     headroom: float = HEADROOM
@@ -154,6 +155,10 @@ class PlanInputs:
     day: DayInputs | None = None
     """The demand over the day, the autoscaler, and the ways to pay for replicas; None plans for the peak alone."""
     seed: int = 0
+    is_in_tokens: bool = False
+    """Whether the demands were given in output tokens."""
+    tokens_per_request: Estimate | None = None
+    """The measured output tokens of a request, by which the demands were divided; None for demands in inferences."""
 
     @property
     def demand_per_s(self) -> float:
@@ -214,6 +219,17 @@ def parse_demand_per_s(text: str, option: str = "--demand") -> float:
     if "/" not in text:
         raise UsageError(f"{option} {text!r}: the unit is missing; write 1000/s or 60000/m")
     return parsed(option, text, parse_rate_per_s)
+
+
+_TOKENS = re.compile(r"\s*tok(?:en)?s?\s*(?=/)")
+
+
+def parse_demands_per_s(texts: Sequence[str], option: str = "--demand") -> tuple[tuple[float, ...], bool]:
+    """Parse `1000/s`, or output tokens such as `5000tok/s`: the rates, and whether they are in tokens; raises UsageError for both together."""
+    are_in_tokens = {bool(_TOKENS.search(text)) for text in texts}
+    if len(are_in_tokens) > 1:
+        raise UsageError(f"{option} {texts[0]!r} and the others: give all in output tokens, such as 5000tok/s, or none")
+    return tuple(dict.fromkeys(parse_demand_per_s(_TOKENS.sub("", text), option) for text in texts)), are_in_tokens == {True}
 
 
 def parse_constraints(texts: Sequence[str]) -> tuple[Constraint, ...]:

@@ -81,7 +81,7 @@ def outcome_warnings(
     requests: Requests, failures: Sequence[tuple[FailureKind, int]], answers: CheckedAnswers
 ) -> Iterator[MeasurementWarning]:
     """Warnings about failed requests, with their most frequent messages, and about wrong answers."""
-    failed = {name: number for name, number in requests.outcomes.items() if number and name != "ok"}
+    failed = {name: number for name, number in requests.outcomes.items() if number and name not in ("ok", "abandoned")}
     if failed:
         listed = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in failed.items())
         told = [(kind, count) for kind, count in failures if kind.message][:_TOLD_MESSAGES]

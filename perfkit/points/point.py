@@ -39,10 +39,9 @@ from perfkit.points.pool import Pool
 from perfkit.points.shares import imbalance_warnings, machine_figures, machine_warnings, replica_figures, slower_replica_warnings
 from perfkit.points.surge import pooled_surges
 from perfkit.recorder.failures import most_frequent
-from perfkit.recorder.token_figures import PER_TOKEN_TIME
 from perfkit.recorder.window import Window
 from perfkit.result.cold_start import ColdStart, ColdStarts, Spread
-from perfkit.result.counts import Connections, Requests, Responses, SequenceCounts, Tokens
+from perfkit.result.counts import Abandonment, Connections, Requests, Responses, SequenceCounts, Tokens
 from perfkit.result.distribution import QUANTILES, distribution
 from perfkit.result.generator import Generator
 from perfkit.result.load import ColdStartLoad, IdleLoad
@@ -52,14 +51,13 @@ from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.stats.percentiles import PercentileInterval, mean_interval, percentile_intervals
 from perfkit.stats.slo import CheckedAnswers, JudgedTimes, SloLimits, judge_slo
 from perfkit.stats.validity import COLD, DISTURBED_BY_OTHERS, INVALIDATING
+from perfkit.telemetry.server.statistics import ServerCounts
 from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S
 
 _START_FIGURES = tuple(name for name in ColdStart.model_fields if name not in ("repetition", "failed_before_answer", "times_ns"))
 _FURTHER = [one.figure.recorded for one in declared(Point) if one.figure.log_tag and not one.figure.is_of_all]
 """The times whose intervals are in `further_intervals`."""
-_UNKNOWN_TIMES = {PER_TOKEN_TIME: ("per_token_unknown", "per_token_cut_off")}
-"""The counts of streams that have a time, but none that is known."""
 
 
 def point(measured: PointMeasurement) -> Point:
@@ -129,7 +127,7 @@ class LoadSummary:
                 pool.times.get(name, EMPTY),
                 [window.further_batches.get(name, ()) for window in pool.windows],
                 percentile_intervals(pool.batches_of(name), tuple(limits_ns)),
-                sum(map(pool.count, _UNKNOWN_TIMES.get(name, ()))),
+                sum(window.count_unknown(name) for window in pool.windows),
             )
             for name, limits_ns in self._slo.further_ns.items()
         }
@@ -208,7 +206,7 @@ def _make_point(pool: Pool, intervals: Mapping[float, PercentileInterval], repet
         "rejected_by_status": _rejected_by_status(windows),
         "wrong_answer_rate": answers.rate,
         "wrong_answer_interval": answers.interval(),
-        "error_rate": 1 - requests.ok / requests.scheduled if requests.scheduled else 0.0,
+        "error_rate": requests.error_rate,
         "inferences_per_s": pool.rate(inferences),
         "goodput_per_s": recorded["goodput_per_s"] if has_goodput else None,
         "output_tokens_per_s": recorded["output_tokens_per_s"] if has_all_tokens else None,
@@ -230,6 +228,7 @@ def _make_point(pool: Pool, intervals: Mapping[float, PercentileInterval], repet
         "effective_samples": {
             name: round(one.effective_samples, 1) for name, quantile in QUANTILES.items() if (one := intervals.get(quantile))
         },
+        "abandonment": _abandonment(pool) if requests.abandoned else None,
         "connections": _connections(parts),
         "replicas": replicas,
         "machines": machines,
@@ -255,6 +254,26 @@ def _requests(pool: Pool) -> Requests:
     outcomes = {outcome.value: sum(window.outcomes[outcome] for window in pool.windows) for outcome in Outcome}
     recorded, sent = pool.recorded(Requests), sum(outcomes.values())
     return Requests(scheduled=sent + recorded["dropped"], sent=sent, **recorded, **outcomes)
+
+
+def _abandonment(pool: Pool) -> Abandonment:
+    """What the server did for requests that were given up, by its statistics of the whole load points, warm-up and drain included."""
+    recorded = pool.recorded(Abandonment)
+    if pool.parts[0].is_streamed:
+        return Abandonment(**recorded, unknown="servers count a stream in the same way whether or not they sent all of it")
+    counts = [part.resources.server for part in pool.parts]
+    known = [one for one in counts if one is not None]
+    if not known or len(known) < len(counts):
+        return Abandonment(**recorded, unknown="the server has no v2 statistics of this load")
+    added = ServerCounts.added(known)
+    executed, sent = added.server.success.count - added.sent.answered, added.sent
+    if not 0 <= executed <= sent.perhaps_answered:
+        return Abandonment(**recorded, unknown="the server's counts are not of this load alone")
+    compute_ns = sum(added.server.times[name].ns for name in ("compute_input", "compute_infer", "compute_output"))
+    share = executed / added.server.success.count if added.server.success.count else 0.0
+    mean_ns, after = added.server.success.mean_ns or 0.0, recorded["after_ns"]
+    held_ns = max(mean_ns - (after.mean or 0.0), 0.0) if executed and after is not None else 0.0
+    return Abandonment(**recorded, executed=executed, wasted_share=share, wasted_ns=share * compute_ns, held_ns=held_ns)
 
 
 def _generator(pool: Pool) -> Generator:

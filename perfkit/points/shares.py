@@ -75,7 +75,7 @@ def _share(windows: Sequence[AddressWindow], parts: Sequence[PointMeasurement]) 
     return {
         "requests": requests,
         "ok": ok,
-        "errors": requests - ok,
+        "errors": requests - ok - sum(one.outcomes[Outcome.ABANDONED] for one in windows),
         "throughput_per_s": sum(one.finished for one in windows) / window_s if window_s else 0.0,
         "times_ns": distribution(BucketCounts.merged(one.times for one in windows)),
         "intervals": ends_by_name(intervals),

@@ -34,7 +34,10 @@ _CODES = {outcome: code for code, outcome in enumerate(Outcome)}
 _IS_TIMED = np.array([outcome in _IN_DISTRIBUTION for outcome in Outcome])
 # the server may still be working on a request that timed out or is unfinished
 _IS_ANSWERED = np.array([outcome not in (Outcome.TIMED_OUT, Outcome.UNFINISHED) for outcome in Outcome])
-_OK = Outcome.OK
+_OK, _ABANDONED = Outcome.OK, Outcome.ABANDONED
+_IS_ABANDONED = np.array([outcome is _ABANDONED for outcome in Outcome])
+_IS_FAILED = np.array([outcome not in (_OK, _ABANDONED) for outcome in Outcome])
+_IS_UNTIMED = _IS_FAILED & ~_IS_TIMED
 # a failure that a stop of the generator may have caused
 _IS_UNANSWERED = np.array(
     [outcome in (Outcome.TIMED_OUT, Outcome.CONNECT_FAILED, Outcome.BROKEN, Outcome.UNFINISHED) for outcome in Outcome]
@@ -136,6 +139,8 @@ class Recorder:
             if self._count_tokens is not None:
                 reply.tokens = self._count_tokens(reply)
                 self._output_tokens += 0 if reply.tokens is None else reply.tokens.output
+            reply.payload = None
+        elif reply.outcome is _ABANDONED:
             reply.payload = None
         else:
             self.failed += 1
@@ -280,10 +285,11 @@ class Recorder:
                 ("touched_most", touched.later_ns[own]),
             ):
                 times[name] = own, np.maximum((finished - intended)[own] + change_ns, 0)
-        if (failed := np.flatnonzero(inside & ~timed)).size:
-            times["failure_time"] = failed, (finished - started)[failed]
-        failures = {int(place): batch[place].payload for place in np.flatnonzero(inside & (codes != _CODES[_OK]))}
-        yield from self._batches.add(intended, codes, inside, times, failures)
+        for name, is_of_kind in (("abandoned_time", _IS_ABANDONED), ("failure_time", _IS_UNTIMED)):
+            if (own := np.flatnonzero(inside & is_of_kind[codes])).size:
+                times[name] = own, (finished - started)[own]
+        places = np.flatnonzero(inside & _IS_FAILED[codes])
+        yield from self._batches.add(intended, codes, inside, times, {int(place): batch[place].payload for place in places})
 
     def _add_to_series(self, intended_ns: Instants, finished_ns: Instants, codes: Instants, good: npt.NDArray[np.bool_]) -> None:
         self._series.add_answered(finished_ns[_IS_ANSWERED[codes]])
@@ -363,12 +369,13 @@ class Recorder:
     ) -> Iterator[None]:
         inside = self._is_inside(finished_ns, window_end_ns)
         is_ended, is_ok = inside & (codes != _CODES[Outcome.UNFINISHED]), inside & (codes == _CODES[_OK])
+        is_failed = is_ended & _IS_FAILED[codes]
         ended_ns, ok_ns = finished_ns[is_ended], finished_ns[is_ok]
         self._batches.count("ended", ended_ns)
         self._batches.count("finished", ok_ns)
         self._count_seconds(self._finished_per_s, ok_ns)
         if ended_ns.size > ok_ns.size:
-            self._count_seconds(self._failed_per_s, finished_ns[is_ended & ~is_ok])
+            self._count_seconds(self._failed_per_s, finished_ns[is_failed])
         inside = is_ok
         yield
         self._batches.count("good", finished_ns[inside & good])

@@ -97,7 +97,7 @@ OF_ALL_LOADS = ("service_time", "failure_time")
 """The times that loads of both kinds have together."""
 _ANSWERED = np.array([outcome in (Outcome.OK, Outcome.INVALID_OUTPUT) for outcome in Outcome])
 # requests that a server may have answered after the client stopped waiting
-_PERHAPS_ANSWERED = (Outcome.TIMED_OUT, Outcome.UNFINISHED, Outcome.BROKEN)
+_PERHAPS_ANSWERED = (Outcome.TIMED_OUT, Outcome.UNFINISHED, Outcome.BROKEN, Outcome.ABANDONED)
 
 
 class AnswerTotals(NamedTuple):
@@ -109,6 +109,8 @@ class AnswerTotals(NamedTuple):
     perhaps_answered: int = 0
     """Requests that ended without an answer, although the server may have sent one."""
     rejected: int = 0
+    abandoned: int = 0
+    """Those of `perhaps_answered` that the client gave up on purpose."""
 
     @classmethod
     def added(cls, parts: "Iterable[AnswerTotals]") -> "AnswerTotals":
@@ -125,6 +127,7 @@ class AnswerTotals(NamedTuple):
             answered_ns=int(service_ns[_ANSWERED[codes]].sum()),
             perhaps_answered=sum(by_outcome[outcome] for outcome in _PERHAPS_ANSWERED),
             rejected=by_outcome[Outcome.REJECTED],
+            abandoned=by_outcome[Outcome.ABANDONED],
         )
 
 

@@ -20,7 +20,7 @@ class Series:
     scheduled: Instants
     """Requests that were meant to start in the interval, including dropped ones."""
     answered: Instants
-    """Requests that ended in the interval, whenever they were sent, with any outcome but TIMED_OUT and UNFINISHED."""
+    """Requests that ended in the interval, whenever they were sent, with any outcome but TIMED_OUT and UNFINISHED; one that the client gave up has ended."""
     time_sum_ns: Instants
     """The sum of the response times (closed loop: service times) of requests that were meant to start in the interval."""
     timed: Instants

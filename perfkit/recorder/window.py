@@ -9,6 +9,7 @@ from perfkit.recorder.failures import FailureKind
 from perfkit.recorder.recording import AddressWindow, Recording, cut_addresses
 from perfkit.recorder.series import Series
 from perfkit.recorder.stops import Stop
+from perfkit.recorder.token_figures import PER_TOKEN_TIME
 from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S
@@ -17,6 +18,8 @@ _OF_REQUESTS = ("service_time", "failure_time", "touched_time", "touched_least",
 """The times that every window has."""
 _OF_ARRIVALS = ("response_time", "start_delay", "pacing_delay", "late_time", "late_least")
 """Those that the windows of open loops have besides."""
+_UNKNOWN_TIMES = {PER_TOKEN_TIME: ("per_token_unknown", "per_token_cut_off")}
+"""The counts of requests that have such a time, but none that is known."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,6 +59,10 @@ class Window:
     def count(self, name: str) -> int:
         """The count of a name."""
         return self.counts.get(name, 0)
+
+    def count_unknown(self, name: str) -> int:
+        """The number of requests whose time of this name is not known; an SLO is judged with these times within its limit, and beyond it."""
+        return sum(map(self.count, _UNKNOWN_TIMES.get(name, ())))
 
     @property
     def statuses(self) -> Mapping[str, int]:

@@ -87,10 +87,10 @@ def _rates(point: Point, repetitions: Sequence[Point]) -> Iterator[Explanation]:
 
 def _errors(point: Point) -> Iterator[Explanation]:
     requests = point.requests
-    if requests.scheduled:
-        failed = requests.scheduled - requests.ok
-        counts = f"1 - {requests.ok:,} ok ÷ {requests.scheduled:,} scheduled, {failed:,} failed or dropped"
-        yield Explanation("error_rate", f"errors {format_error_rate(point.error_rate)} = {counts}", 1 - requests.ok / requests.scheduled)
+    if requests.judged:
+        given_up = f" and not given up ({requests.abandoned:,} were)" if requests.abandoned else ""
+        counts = f"1 - {requests.ok:,} ok ÷ {requests.judged:,} scheduled{given_up}, {requests.failed:,} failed or dropped"
+        yield Explanation("error_rate", f"errors {format_error_rate(point.error_rate)} = {counts}", requests.error_rate)
     if point.checked and point.wrong_answer_rate is not None:
         whose = f"{point.checked_answers.wrong:,} wrong answers among {point.checked:,} that were compared with what was expected"
         yield Explanation("wrong_answer_rate", f"wrong answers {format_error_rate(point.wrong_answer_rate)}: {whose}", None)

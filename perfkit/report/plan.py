@@ -248,13 +248,17 @@ def _capacity_sentences(plan: CapacityPlan) -> tuple[str, tuple[str, str]]:
     assert fleet is not None
     assert capacity is not None
     replicas = f"{fleet.replicas:,} replica{'s' if fleet.replicas > 1 else ''}"
-    cost = ""
+    cost, tokens, per_tokens = "", inputs.tokens_per_request, ""
+    if tokens is not None and chosen.cost_per_million is not None:
+        per_tokens = f", {money(chosen.cost_per_million / tokens.value, chosen)} per million output tokens"
     if chosen.cost_per_hour is not None and chosen.cost_per_million is not None:
-        cost = f", for {money(chosen.cost_per_hour, chosen)} per hour ({money(chosen.cost_per_million, chosen)} per million inferences)"
+        cost = f", for {money(chosen.cost_per_hour, chosen)} per hour ({money(chosen.cost_per_million, chosen)} per million inferences{per_tokens})"
     low, middle, high = (format_rate_per_s(rate_per_s) for rate_per_s in (capacity.low_per_s, capacity.per_s, capacity.high_per_s))
     demand = format_rate_per_s(inputs.demand_per_s)
     if chosen.batch_size > 1:
         demand, middle = demand.replace("/s", " inferences/s"), middle.replace("/s", f" requests/s of {chosen.batch_size} inferences each")
+    if tokens is not None:
+        demand = f"{format_rate_per_s(inputs.demand_per_s * tokens.value).replace('/s', ' output tokens/s')}, {demand} at {tokens.value:.4g} tokens a request,"
     counts = _counts(plan)
     return (
         f"{replicas} of {chosen.name} serve{'s' if fleet.replicas == 1 else ''} {demand} within {slo_text(inputs.slo)}, decided by {fleet.reason}{cost}.",

@@ -11,9 +11,9 @@ from perfkit.result.counts import Requests
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.model import Point
 from perfkit.stats.percentiles import is_withheld
-from perfkit.units import NS_PER_S
+from perfkit.units import NS_PER_S, format_duration_ns
 
-_OUTCOMES = tuple(name for name in Requests.model_fields if name not in ("scheduled", "sent", "ok"))
+_OUTCOMES = tuple(name for name in Requests.model_fields if name not in ("scheduled", "sent", "ok", "abandoned"))
 _NO_ANSWERS = "no request of this load point was answered"
 
 
@@ -27,6 +27,7 @@ def summary_table(points: Sequence[Point], *, has_gpu: bool = False) -> Table:
         *percentiles,
         dataclasses.replace(_MAXIMUM, is_minor=True),
         _ERRORS,
+        *_given_up(points),
         *_wrong_answers(points),
         dataclasses.replace(_CPU, is_minor=True),
         *_states(points),
@@ -41,7 +42,7 @@ def terminal_table(points: Sequence[Point]) -> Table:
     """The pooled load points with the figures that fit on a terminal, the server's own means among them."""
     rates = (_THROUGHPUT, *_own_inferences(points), *_goodput(points))
     server = [column for column in _SERVER_MEANS if any(column.value_of(point) is not None for point in points)]
-    ending = (_ERRORS, *_wrong_answers(points), *server, _SAMPLES, *_states(points))
+    ending = (_ERRORS, *_given_up(points), *_wrong_answers(points), *server, _SAMPLES, *_states(points))
     columns = (*load_columns(points), *rates, *_PERCENTILES.values(), _MAXIMUM, *ending)
     withheld = any(getattr(point.times, name) is None for point in points for name in _PERCENTILES)
     notes = [times_caption(points), *(["server: its own means"] if server else []), *(["–: too few samples"] if withheld else [])]
@@ -95,6 +96,23 @@ def _goodput(points: Sequence[Point]) -> tuple[Column, ...]:
     return (_GOODPUT,) if any(point.goodput_per_s is not None for point in points) else ()
 
 
+def _given_up(points: Sequence[Point]) -> tuple[Column, ...]:
+    """Where requests were given up: how many, and the share of the server's work that nobody took the answers of."""
+    return (_GIVEN_UP, _WASTED) if any(point.abandonment is not None for point in points) else ()
+
+
+def _wasted_cell(point: Point) -> Cell:
+    one = point.abandonment
+    if one is None:
+        return Cell(None, note="no request was given up")
+    if one.executed is None or one.held_ns is None:
+        return Cell(None, note=f"not known: {one.unknown}")
+    return Cell(
+        one.wasted_share,
+        note=f"{one.executed:,} requests were executed though nobody took the answer, for {format_duration_ns(one.held_ns)} after the client had left",
+    )
+
+
 def _wrong_answers(points: Sequence[Point]) -> tuple[Column, ...]:
     return (_WRONG_ANSWERS,) if any(point.wrong_answer_rate for point in points) else ()
 
@@ -129,7 +147,7 @@ def _state(point: Point) -> str:
 
 
 def _errors(point: Point) -> Cell:
-    failed, scheduled = point.requests.scheduled - point.requests.ok, point.requests.scheduled
+    failed, scheduled = point.requests.failed, point.requests.judged
     return Cell(point.error_rate, note=f"{failed:,} of {scheduled:,} requests")
 
 
@@ -158,6 +176,8 @@ _MAXIMUM = Column(
     "max_ns", "max", "duration_ns", lambda point: Cell(point.times.max) if point.times.count else Cell(None, note=_NO_ANSWERS)
 )
 _ERRORS = Column("error_rate", "errors", "error_rate", _errors)
+_GIVEN_UP = Column("abandoned", "given up", "count", lambda point: point.requests.abandoned)
+_WASTED = Column("wasted_share", "wasted", "error_rate", _wasted_cell)
 _WRONG_ANSWERS = Column("wrong_answer_rate", "wrong answers", "error_rate", _wrong_answer_cell)
 _SERVER_MEANS = tuple(
     Column(f"server_{key}", f"server {name}", "duration_ns", functools.partial(_server_mean, key))

@@ -137,7 +137,7 @@ def _point_problems(point: Point, repetitions: int) -> Iterator[_Problem]:
         yield "requests.scheduled", f"{requests.scheduled} is not the sum of dropped and sent, {requests.dropped} + {requests.sent}"
     if requests.sent != (total := sum(requests.outcomes.values())):
         yield "requests.sent", f"{requests.sent} is not the sum of the outcomes, {total}"
-    error_rate = 1 - requests.ok / requests.scheduled if requests.scheduled else 0.0
+    error_rate = requests.error_rate
     if abs(point.error_rate - error_rate) > _ROUNDING:
         yield "error_rate", f"{point.error_rate} is not that of the counts, {error_rate:.6g}"
     yield from _distribution_problems(point)
@@ -310,7 +310,7 @@ def _search_problems(search: Search) -> Iterator[_Problem]:
             yield name, f"{getattr(search, name)} is not a share"
     for number, probe in enumerate(search.probes):
         for name, one in probe.limits.items():
-            if not (0 <= one.beyond <= one.count and 0 <= one.allowed_share <= 1):
+            if not (0 <= one.unknown <= one.beyond <= one.count and 0 <= one.allowed_share <= 1):
                 found = f"{one.beyond} of {one.count} requests and {one.allowed_share:g} allowed"
                 yield f"probes.{number}.limits.{name}", f"{found}: expected shares between 0 and 1"
     for number, added in enumerate(search.added_time):

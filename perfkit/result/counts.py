@@ -28,6 +28,23 @@ class Requests(Part):
     """Answered with outputs other than expected."""
     unfinished: int
     """Not answered until the end of the drain."""
+    abandoned: Annotated[int, Figure("given up", subject="requests", column="abandoned")] = 0
+    """Given up by the client on purpose, as `load.abandon` says: neither answered nor failed. 0 in results of earlier versions."""
+
+    @property
+    def judged(self) -> int:
+        """The scheduled requests that could succeed or fail: all but those given up, of which errors are a share."""
+        return self.scheduled - self.abandoned
+
+    @property
+    def failed(self) -> int:
+        """The scheduled requests that were neither answered ok nor given up; dropped ones included."""
+        return self.judged - self.ok
+
+    @property
+    def error_rate(self) -> float:
+        """1 - ok / judged."""
+        return self.failed / self.judged if self.judged else 0.0
 
     @property
     def outcomes(self) -> dict[str, int]:
@@ -42,7 +59,25 @@ class Requests(Part):
     @property
     def untimed(self) -> int:
         """The others, which failed at once."""
-        return self.sent - self.timed
+        return self.sent - self.timed - self.abandoned
+
+
+class Abandonment(Part):
+    """The requests that the client gave up, and what the server executed for them all the same."""
+
+    after_ns: Annotated[Distribution | None, Figure("given up after", "ns", "requests", "abandoned_time", column="abandoned_after")]
+    """How long after their start the requests of the window were given up."""
+    executed: int | None = None
+    """Requests of the whole load point that the server executed to their end and that perfkit saw no answer of; None if not known."""
+    wasted_share: Annotated[float | None, Figure("wasted", "share", "requests", column="wasted_share")] = None
+    """`executed` ÷ all requests that the server executed: by their mean time, the share of its computing that went into answers nobody took."""
+    wasted_ns: float | None = None
+    """`executed` × the server's mean computing time of a request."""
+    held_ns: Annotated[float | None, Figure("held after", "ns", "requests", column="held_after_ns")] = None
+    """The server's mean time of a request, queue included, minus the mean time after which they were given up: for so long it worked on for
+    nobody. 0 if it did not."""
+    unknown: str = ""
+    """Why the server's part is not known; empty if it is."""
 
 
 class Connections(Part):

@@ -10,7 +10,7 @@ from perfkit.errors import MeasurementWarning
 from perfkit.figures.declaration import KEY, OF_ALL, Declared, Figure, Unit, declared
 from perfkit.figures.resources import GpuFigures, MetricFigures, ServerCpuFigures, ServerFigures
 from perfkit.result.cold_start import ColdStarts
-from perfkit.result.counts import Connections, Requests, Responses, SequenceCounts, Tokens
+from perfkit.result.counts import Abandonment, Connections, Requests, Responses, SequenceCounts, Tokens
 from perfkit.result.distribution import PERCENTILES, Distribution
 from perfkit.result.generator import Generator
 from perfkit.result.load import Load
@@ -138,6 +138,14 @@ class Estimated(Part):
     high: float
 
 
+class Exported(NamedTuple):
+    """A figure for other programs, with its 95 % interval; an end is None where it is not known."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
 class IdleGaps(Part):
     """What idle gaps do to the first request after them."""
 
@@ -189,7 +197,7 @@ class Point(Part):
     wrong_answer_interval: tuple[float, float] | None = None
     """The 95 % interval of the wrong share of all answers; a single value if all were checked."""
     error_rate: Annotated[float, Figure("errors", "share", "requests", column="error_rate")]
-    """1 - ok / scheduled."""
+    """1 - ok / scheduled, without the requests that the client gave up on purpose."""
     throughput_per_s: Annotated[float, Figure("throughput", "per_s", "rates", "finished", column="throughput_per_s", metric="throughput")]
     """Ok answers that ended in the window, per second."""
     inferences_per_s: Annotated[float, Figure("inferences", "per_s", "rates", column="inferences_per_s")]
@@ -259,6 +267,8 @@ class Point(Part):
     """Surges only; None in other loads."""
     idle: IdleGaps | None = None
     """Loads with idle gaps only; None in other loads."""
+    abandonment: Abandonment | None = None
+    """Loads with `load.abandon` only; None in other loads."""
     connections: Connections
     replicas: tuple[Replica, ...] | None = None
     """None for a target with a single address."""
@@ -322,6 +332,20 @@ class Point(Part):
         }
         return {"throughput": declared_ones.pop("throughput"), **times, **declared_ones}
 
+    def exported(self) -> dict[str, Exported]:
+        """The known ones of `compared`, the mean, goodput and error rate, for other programs; names end in the unit, as columns of frames do."""
+        figures: dict[str, float | None] = {
+            f"{name}_{unit}" if unit in ("ns", "per_s") else name: value for name, (unit, value) in self.compared().items()
+        }
+        figures |= {"mean_ns": self.times.mean, "goodput_per_s": self.goodput_per_s, "error_rate": self.error_rate}
+        intervals: dict[str, tuple[float | None, float | None]] = {f"{name}_ns": ends for name, ends in self.intervals.items()}
+        for one in parts_of_answers():
+            further = self.further_intervals.get(one.key.removesuffix("_ns"), {})
+            intervals |= {f"{one.figure.column}_{name}_ns": ends for name, ends in further.items()}
+        unknown = (None, None)
+        intervals |= {"throughput_per_s": self.throughput_interval_per_s or unknown, "mean_ns": self.mean_interval_ns or unknown}
+        return {name: Exported(value, *intervals.get(name, unknown)) for name, value in figures.items() if value is not None}
+
     @property
     def checked_answers(self) -> CheckedAnswers:
         """The sample of the answers, and how many of it were wrong."""
@@ -337,7 +361,7 @@ class Point(Part):
     def has_mostly_failed(self) -> bool:
         """Whether more than half of the scheduled requests failed, by no limit of perfkit's own."""
         ours = self.requests.dropped + self.requests.unfinished
-        return self.failed_share.low * self.requests.scheduled - ours > MOST_FAILED_SHARE * self.requests.scheduled
+        return self.failed_share.low * self.requests.judged - ours > MOST_FAILED_SHARE * self.requests.judged
 
     @property
     def server_gpus(self) -> list[GpuFigures]:

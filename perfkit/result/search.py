@@ -10,7 +10,7 @@ Stage = Literal["bracket", "bisect", "refine", "confirm"]
 Confirmation = Literal["passed", "not_steady", "too_few_samples", "missed"]
 StopReason = Literal[
     "precision", "cliff", "drifted", "non_monotone", "not_confirmed", "never_met", "never_missed", "generator", "cold", "too_short",
-    "max_probes", "budget", "interrupted",
+    "max_probes", "budget", "interrupted", "unknown_times",
 ]  # fmt: skip
 
 
@@ -51,6 +51,13 @@ class LimitCount:
     dispersion: float = 1.0
     """The variance of `beyond` divided by its mean, from the batches of the probe's window; 1 for independent requests. It is about the
     number of requests that exceed the limit together."""
+    unknown: int = 0
+    """The requests among those of `beyond` whose time is not known."""
+
+    @property
+    def with_unknown_within(self) -> "LimitCount":
+        """The same requests, with all unknown times taken to be within the limit."""
+        return dataclasses.replace(self, beyond=self.beyond - self.unknown, unknown=0)
 
     @property
     def margin(self) -> float:

@@ -365,11 +365,53 @@ def _check_burstiness(arrivals: str, burstiness: float | None) -> None:
         raise ValueError("burstiness and arrivals: gamma need each other: give both or neither")
 
 
+class GivenUpAfter(Section):
+    """When a client gives a request up; give exactly one of `time`, `uniform`, `lognormal` and `events`."""
+
+    time_ns: Annotated[Duration, Field(gt=0)] | None = Field(default=None, alias="time")
+    """The same time for each."""
+    uniform_ns: tuple[_Limit, _Limit] | None = Field(default=None, alias="uniform")
+    """The shortest and the longest time; all between them are equally likely."""
+    lognormal_ns: _Limit | None = Field(default=None, alias="lognormal")
+    """The median of times whose logarithm is normally distributed."""
+    sigma: Annotated[float, Field(gt=0, le=5, allow_inf_nan=False)] = 0.5
+    """For `lognormal`: the standard deviation of the logarithm."""
+    events: Count | None = None
+    """Streams only: with that many responses, instead of after a time."""
+
+    @pydantic.model_validator(mode="after")
+    def _is_exactly_one(self) -> Self:
+        if [self.time_ns, self.uniform_ns, self.lognormal_ns, self.events].count(None) != 3:
+            raise ValueError(
+                "give exactly one of time, uniform, lognormal (with sigma) and events, such as after: 200ms or after: {events: 3}"
+            )
+        if self.uniform_ns is not None and self.uniform_ns[0] > self.uniform_ns[1]:
+            raise ValueError("uniform takes the shortest time and the longest")
+        return self
+
+
+class Abandon(Section):
+    """Requests that the client gives up before they are answered: it closes the connection over HTTP, and cancels the call over gRPC."""
+
+    share: Annotated[Share, Field(gt=0, le=1)]
+    """The share of the requests; which ones follows from `workload.seed`."""
+    after: Annotated[
+        GivenUpAfter,
+        BeforeValidator(
+            lambda value: value if isinstance(value, Mapping | GivenUpAfter) else {"time": value},
+            json_schema_input_type=str | GivenUpAfter,
+        ),
+    ]
+    """The client's patience since it sent the request, such as `200ms`; those answered before are ordinary requests."""
+
+
 class ClosedLoadSpec(Section):
     """The `closed` variant of `load`."""
 
     closed: ClosedLoop
     """A closed loop: a fixed number of requests in flight."""
+    abandon: Abandon | None = None
+    """Requests that the client gives up; None for none."""
 
 
 class OpenLoadSpec(Section):
@@ -377,6 +419,8 @@ class OpenLoadSpec(Section):
 
     open: OpenLoop
     """An open loop: arrivals that do not wait for answers."""
+    abandon: Abandon | None = None
+    """Requests that the client gives up; None for none."""
 
 
 class IdleLoadSpec(Section):
@@ -419,6 +463,10 @@ _VARIANTS = ("closed", "cold_start", "idle", "open", "replay", "search", "surge"
 
 def _exactly_one_load(data: object) -> object:
     keys = [str(key) for key in data] if isinstance(data, Mapping) else []
+    if "abandon" in keys and len(keys) > 1:
+        keys.remove("abandon")
+        if keys[0] in _VARIANTS and keys[0] not in ("closed", "open"):
+            raise PydanticCustomError("variant", f"load.abandon is for closed and open loads: remove it, or load.{keys[0]}", {})
     if len(keys) != 1:
         found = " and ".join(keys) or repr(data)
         raise PydanticCustomError("variant", f"give exactly one of {', '.join(_VARIANTS)}; found {{found}}", {"found": found})

@@ -216,6 +216,20 @@ class Scenario(Section):
         return self
 
     @pydantic.model_validator(mode="after")
+    def _can_be_given_up(self) -> Self:
+        if self.workloads is not None or not isinstance(self.load, ClosedLoadSpec | OpenLoadSpec) or (given := self.load.abandon) is None:
+            return self
+        if given.after.events is not None and self.stream is None:
+            raise ValueError("load.abandon.after.events: only streams have several responses: add stream: {}, or give a time")
+        if self.stream is not None and self.stream.requests_per_stream > 1:
+            raise ValueError(
+                "load.abandon: a request that shares a stream cannot be cancelled by itself: set stream.requests_per_stream to 1"
+            )
+        if self.sequences is not None or self.traces is not None:
+            raise ValueError(f"load.abandon gives up plain requests: remove it, or {'sequences' if self.sequences else 'traces'}")
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _can_be_started(self) -> Self:
         if not isinstance(self.load, ColdStartLoadSpec):
             return self

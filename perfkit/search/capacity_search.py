@@ -81,11 +81,13 @@ class CapacitySearch:
         for name, (recorded, percentile, limit_ns) in all_limits_ns.items():
             times, quantile = window.times.get(recorded, EMPTY), QUANTILES[percentile]
             batches = window.batches if recorded == "response_time" else window.further_batches.get(recorded, ())
-            if times.count:
-                above, dispersion = times.count_above(limit_ns), dispersion_above(batches, limit_ns)
-                limits[name] = LimitCount(above, times.count, 1 - quantile, dispersion)
-                time = time_of_one(quantile, limit_ns, times, precision_above(batches, limit_ns, quantile), SHOWN_ERROR)
-                has_enough_samples &= is_limit_shown_met(quantile, times.count, above, time)
+            unknown = window.count_unknown(recorded)
+            if count := times.count + unknown:
+                above, dispersion = times.count_above(limit_ns) + unknown, dispersion_above(batches, limit_ns)
+                limits[name] = LimitCount(above, count, 1 - quantile, dispersion, unknown)
+                precision = precision_above(batches, limit_ns, quantile)
+                time = time_of_one(quantile, limit_ns, times, precision, SHOWN_ERROR) if times.count else 1.0
+                has_enough_samples &= is_limit_shown_met(quantile, count, above, time)
         if (allowed := self._slo.error_rate) is not None and scheduled:
             share = point.failed_share
             failed = round(share.estimate * scheduled)
@@ -233,6 +235,10 @@ def explain_search(search: Search) -> str:
         "max_probes": f"{current} The search reached max_probes, {len(search.probes)}, before {purpose}.",
         "budget": f"{current} The next probe would have exceeded the search's budget ({_describe_budget(search)}) before {purpose}.",
         "interrupted": f"{current} The search was interrupted.",
+        "unknown_times": (
+            f"{current} But times that are not known decide: this takes them to be beyond the limit, and with all of them within it rates would "
+            "meet the SLO that now miss it. Let the server report what they are computed from, such as the tokens of every answer, or leave out this limit."
+        ),
     }[search.stopped_because]
     if search.missed_below_per_s is not None:
         rate = format_rate_per_s(search.missed_below_per_s)
@@ -247,6 +253,10 @@ def explain_search(search: Search) -> str:
     if search.added_time:
         earlier = search.added_time[-1].after_probes
         text += f" Of its {len(search.probes)} probes, {earlier} were sent before it was given more time, and {len(search.probes) - earlier} after that."
+    unknown = {name: sum(probe.limits[name].unknown for probe in search.probes if name in probe.limits) for name in search.slo}
+    for name, requests in unknown.items():
+        if requests:
+            text += f" The {limit_in_words(name)} counts {requests:,} requests of all probes whose time is not known as beyond its limit."
     if cold := dict.fromkeys(format_rate_per_s(probe.rate_per_s) for probe in search.probes if probe.cold):
         text += f" The target was still cold in probes at {', '.join(cold)}, which do not count: give a longer measure.warmup."
     return text

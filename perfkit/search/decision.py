@@ -71,12 +71,13 @@ def decide(
     the estimate, the curve may have a cliff: then rates are bisected by whether they meet the SLO, and the interval goes from
     the highest rate that meets it to the lowest rate above it that misses it. If those outcomes contradict each other, the search
     ends. A rate at which the load generator was the bottleneck bounds the search from above but says nothing about the target. One at which
-    the target was cold bounds nothing, and is probed again.
+    the target was cold bounds nothing, and is probed again. Times that are not known count as beyond their limit; an answer that they
+    decide is undecided.
     """
     if not probes:
         return NextProbe(settings.clipped(settings.start_per_s), "bracket")
     step = _affordable(_next_step(probes, settings), probes, settings, probe_length_s)
-    return _with_drift(step, probes, settings) if isinstance(step, SearchEnd) else step
+    return _with_unknown_times(_with_drift(step, probes, settings), probes, settings) if isinstance(step, SearchEnd) else step
 
 
 def _affordable(
@@ -121,6 +122,27 @@ def _with_drift(end: SearchEnd, probes: Sequence[Probe], settings: SearchSetting
     is_large = drift is not None and abs(drift.slower) >= _LARGE_DRIFT * settings.precision
     is_undecided = is_large and end.reason in ("precision", "cliff", "never_missed")
     return dataclasses.replace(end, reason="drifted" if is_undecided else end.reason, drift=drift)
+
+
+def _with_unknown_times(end: SearchEnd, probes: Sequence[Probe], settings: SearchSettings) -> SearchEnd:
+    """The end of a search that took unknown times to be beyond their limits, undecided if its answer is another with all of them within.
+
+    The interval of a fit reaches up to that of a fit with all of them within, and has to be within the precision then, too.
+    """
+    if not any(one.unknown for probe in probes for one in probe.limits.values()):
+        return end
+    within, current = [probe.with_unknown_within for probe in probes], end.estimate
+    if end.reason == "precision" and current.capacity_per_s is not None:
+        high_per_s = estimate(within, settings).high_per_s
+        if high_per_s is not None and current.high_per_s is not None:
+            high_per_s = max(high_per_s, current.high_per_s)
+        is_wide = high_per_s is None or high_per_s > (1 + settings.precision) * current.capacity_per_s
+        current = dataclasses.replace(current, high_per_s=high_per_s)
+        return dataclasses.replace(end, reason="unknown_times" if is_wide else end.reason, estimate=current)
+    highest = current.high_per_s if end.reason == "cliff" and current.high_per_s is not None else math.inf
+    is_open = any(not one.is_met and other.is_met and one.rate_per_s <= highest for one, other in zip(probes, within, strict=True))
+    is_answer = end.reason == "cliff" or (current.capacity_per_s is None and end.reason not in ("generator", "cold"))
+    return dataclasses.replace(end, reason="unknown_times") if is_open and is_answer else end
 
 
 def _further_s(fit: Crossing, probes: Sequence[Probe], settings: SearchSettings) -> float:

@@ -23,7 +23,7 @@ class Median(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Probe:
-    """One probe. `limits` holds the requests beyond each limit of the SLO by name; it is empty if one of the counts is unknown."""
+    """One probe. `limits` holds the requests beyond each limit of the SLO by name, unknown times among them; empty if one of the counts is unknown."""
 
     rate_per_s: float
     stage: Stage
@@ -50,6 +50,11 @@ class Probe:
         if self.is_overloaded or not self.limits:
             return math.inf
         return max(counted.margin for counted in self.limits.values())
+
+    @property
+    def with_unknown_within(self) -> "Probe":
+        """The same probe, with all unknown times taken to be within their limits."""
+        return dataclasses.replace(self, limits={name: one.with_unknown_within for name, one in self.limits.items()})
 
     @property
     def is_met(self) -> bool:

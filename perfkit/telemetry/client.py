@@ -118,13 +118,13 @@ class TelemetryClient:
         self.lost = ""
         """Why the process is gone, as a sentence; empty as long as it runs."""
         self.is_configured = False
-        self._has_screen = False
+        self._has_screen = self._pushes = False
         self._child, self._max_silence_s, self._may_be_silent_s = child, max_silence_s, _STARTS_WITHIN_S
         self._screen = ScreenQueue(self._send, lambda: child.unsent_bytes if child is not None else 0)
 
     async def configure(self, config: TelemetryConfig) -> None:
         """Starts the samplers and waits until they run; raises UsageError if the port for live metrics or for spans cannot be used."""
-        self.is_configured = True
+        self.is_configured, self._pushes = True, bool(config.otlp)
         self._send(config)
         answer = await self._answer()
         if isinstance(answer, Started):
@@ -174,9 +174,14 @@ class TelemetryClient:
                 pass
         self._has_screen = False
 
+    @property
+    def is_published(self) -> bool:
+        """Whether live metrics are served or pushed."""
+        return bool(self.url) or self._pushes
+
     def publish(self, message: PublishMetrics | IntervalTimes) -> None:
-        """Sends live metrics, if they are served."""
-        if self.url:
+        """Sends live metrics, if they are served or pushed."""
+        if self.is_published:
             self._send(message)
 
     async def window(self, start_ns: int, end_ns: int) -> WindowReport:

@@ -94,6 +94,16 @@ class SpansConfig:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class PublishConfig:
+    """Where the live metrics of a run are seen; None and an empty text for nowhere."""
+
+    listen: tuple[str, int] | None = None
+    """Host and port at which Prometheus can read them."""
+    otlp: str = ""
+    """The URL of the OpenTelemetry receiver to which they are pushed."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class TelemetryConfig:
     """What is sampled during a run; None leaves a source out."""
 
@@ -104,7 +114,10 @@ class TelemetryConfig:
     statistics: StatisticsConfig | None = None
     server_cpu: ServerCpuConfig | None = None
     listen: tuple[str, int] | None = None
-    """Host and port at which Prometheus can read the run's live metrics."""
+    """As in `PublishConfig`, like the next."""
+    otlp: str = ""
+    otlp_variables: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+    """The environment's variables of OpenTelemetry, which perfkit's processes do not inherit: some hold secrets."""
     screen: "OpenView | None" = None
     """Opens the live view; None for none."""
     spans: SpansConfig | None = None

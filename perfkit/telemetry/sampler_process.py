@@ -6,6 +6,7 @@ Each sampler has a thread of its own and may block: a slow driver or server dela
 import concurrent.futures
 import contextlib
 import functools
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
@@ -37,7 +38,8 @@ from perfkit.telemetry.series import Sampler, SamplerReport, SamplerThread, Seri
 from perfkit.text import bounded, safe_lines
 
 if TYPE_CHECKING:
-    from perfkit.telemetry.prometheus.exposition import Exposition
+    from perfkit.telemetry.prometheus.exposition import Exposition, LiveRun
+    from perfkit.telemetry.prometheus.otlp_push import OtlpPush
     from perfkit.telemetry.spans.receiver import SpanReceiver
 
 # idle power is measured for 8 s at most, and opening an unused driver takes seconds per GPU; Prometheus waits 10 s for a page
@@ -65,7 +67,9 @@ def _serve(config: TelemetryConfig, requests: BinaryIO, answers: BinaryIO) -> No
         answers.write(message_bytes(message))
         answers.flush()
 
-    exposition, error = _expose(config, threads)
+    live = _live_run(config, threads)
+    exposition, error = _expose(config, live)
+    push = _push(config, live)
     receiver, spans_error = _receive(config, clock)
     view = None if config.screen is None else config.screen(clock, functools.partial(_latest, threads, _VIEW_TIMEOUT_S))
     try:
@@ -77,13 +81,14 @@ def _serve(config: TelemetryConfig, requests: BinaryIO, answers: BinaryIO) -> No
                 case FollowWorkers(pids):
                     generator.submit(lambda sampler, pids=pids: sampler.follow(pids))  # type: ignore[misc] # mypy cannot infer the default
                 case WindowRequest() as request:
-                    answer(_window_report(threads, request, lambda: answer(Waiting())))
+                    report = _window_report(threads, request, lambda: answer(Waiting()))
+                    answer(report if push is None else WindowReport(report.samplers, (*report.notes, *push.take_notes())))
                 case SpansRequest(trace_ids, within_s) if receiver:
                     answer(receiver.collected.report(trace_ids, within_s, lambda: answer(Waiting())))
-                case PublishMetrics(key, metrics) if exposition:
-                    exposition.run.publish(key, metrics)
-                case IntervalTimes() as interval if exposition:
-                    exposition.run.add_times(interval)
+                case PublishMetrics(key, metrics) if live:
+                    live.publish(key, metrics)
+                case IntervalTimes() as interval if live:
+                    live.add_times(interval)
                 case LiveFigures() | PointBegins() | ScreenLines() as shown:
                     view = _show(view, shown)
                 case CloseScreen():
@@ -95,6 +100,8 @@ def _serve(config: TelemetryConfig, requests: BinaryIO, answers: BinaryIO) -> No
     finally:
         if view is not None:
             view.close()
+        if push is not None:
+            push.close()
         if exposition is not None:
             exposition.close()
         if receiver is not None:
@@ -150,13 +157,32 @@ def _samplers(config: TelemetryConfig, clock: MonotonicClock) -> dict[str, Sampl
     return samplers
 
 
-def _expose(config: TelemetryConfig, threads: Sequence[SamplerThread[Any]]) -> "tuple[Exposition | None, str]":
-    """Serves the live metrics if configured; otherwise None, with the reason if the port cannot be used."""
-    if config.listen is None:
-        return None, ""
-    from perfkit.telemetry.prometheus.exposition import Exposition, LiveRun
+def _live_run(config: TelemetryConfig, threads: Sequence[SamplerThread[Any]]) -> "LiveRun | None":
+    """The live metrics, if they are served or pushed."""
+    if config.listen is None and not config.otlp:
+        return None
+    from perfkit.telemetry.prometheus.exposition import LiveRun
 
-    return _listening(functools.partial(Exposition, config.listen, LiveRun(functools.partial(_latest, threads, _LATEST_TIMEOUT_S))))
+    return LiveRun(functools.partial(_latest, threads, _LATEST_TIMEOUT_S))
+
+
+def _expose(config: TelemetryConfig, run: "LiveRun | None") -> "tuple[Exposition | None, str]":
+    """Serves the live metrics if configured; otherwise None, with the reason if the port cannot be used."""
+    if config.listen is None or run is None:
+        return None, ""
+    from perfkit.telemetry.prometheus.exposition import Exposition
+
+    return _listening(functools.partial(Exposition, config.listen, run))
+
+
+def _push(config: TelemetryConfig, run: "LiveRun | None") -> "OtlpPush | None":
+    """Pushes the live metrics if configured."""
+    if not config.otlp or run is None:
+        return None
+    from perfkit.telemetry.prometheus.otlp_push import OtlpPush
+
+    os.environ.update(config.otlp_variables)
+    return OtlpPush(config.otlp, run)
 
 
 def _receive(config: TelemetryConfig, clock: MonotonicClock) -> "tuple[SpanReceiver | None, str]":

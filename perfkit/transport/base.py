@@ -37,6 +37,8 @@ class Outcome(enum.Enum):
     BROKEN = "broken"
     INVALID_OUTPUT = "invalid_output"
     UNFINISHED = "unfinished"
+    ABANDONED = "abandoned"
+    """Given up by the client on purpose, as `load.abandon` says: no failure."""
 
     __hash__ = object.__hash__  # members are compared by identity; Enum's own hash runs Python code for each lookup
 
@@ -182,10 +184,26 @@ class Sender(Protocol):
         """Ends all requests in flight as unfinished; nothing is sent from then on."""
 
 
+class CancellableSender(Sender, Protocol):
+    """A sender of requests that a client may give up before the answer is complete."""
+
+    def send_leaving(self, prepared: Prepared, after_responses: int) -> "asyncio.Future[Reply]":
+        """Like `send`; a streamed request is given up with that many responses, and with 0 not before `give_up`. One given up is UNFINISHED."""
+
+    def give_up(self, reply: "asyncio.Future[Reply]") -> None:
+        """Ends a request of `send_leaving` as real clients do: over HTTP its connection is closed, over gRPC its stream is reset."""
+
+
+class LeavingReply(asyncio.Future[Reply]):
+    """The reply to a streamed request that is given up with its n-th response; with `after_responses` 0 it is not."""
+
+    after_responses = 0
+
+
 _T = TypeVar("_T")
 
 
-class Transport(Sender, Protocol):
+class Transport(CancellableSender, Protocol):
     """Connections to a target. It takes calls and hands over answers in the form of its protocol, whatever API they are part of."""
 
     @property
@@ -262,6 +280,14 @@ class TaskSender(abc.ABC):
         self._in_flight.add(task)
         task.add_done_callback(self._in_flight.discard)
         return task
+
+    def send_leaving(self, prepared: Prepared, after_responses: int) -> "asyncio.Future[Reply]":
+        """Sends a request; these engines send no streams."""
+        return asyncio.ensure_future(self.send(prepared))
+
+    def give_up(self, reply: "asyncio.Future[Reply]") -> None:
+        """Cancels the task of the request."""
+        reply.cancel()
 
     def with_traceparent(self, prepared: Prepared, traceparent: str) -> Prepared:
         """The same request with the header beside its buffers."""

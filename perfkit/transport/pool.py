@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from perfkit.machine.limits import is_file_limit
 from perfkit.target.address import Address
-from perfkit.transport.base import ConnectionCounts, DirectSender, Outcome, Prepared, Reply, ReplyReceiver
+from perfkit.transport.base import ConnectionCounts, DirectSender, LeavingReply, Outcome, Prepared, Reply, ReplyReceiver
 from perfkit.transport.connect import unreachable
 from perfkit.transport.options import TransportOptions
 
@@ -51,6 +51,10 @@ class PooledConnection(asyncio.Protocol, abc.ABC):
 
     def retire(self) -> None:
         """Refuses further requests after the one that is sent next, if any; the pool offers it none."""
+
+    @abc.abstractmethod
+    def give_up(self, reply: ReplyReceiver) -> bool:
+        """Ends the request in flight with this receiver as unfinished, without waiting for its answer; False if it is not on this connection."""
 
     @abc.abstractmethod
     def close_when_idle(self) -> None:
@@ -232,6 +236,19 @@ class ConnectionPool(Generic[C]):
             self._last_lost_ns = self.now_ns()
         self._open_missing()
 
+    def give_up(self, reply: ReplyReceiver) -> None:
+        """Ends one request, in flight or queued, as unfinished."""
+        if any(connection.give_up(reply) for connection in (*self._connections, *self._retired)):
+            return
+        for queued in self._queue:
+            if queued.reply is reply:
+                queued.resolve(Outcome.UNFINISHED, self.now_ns())
+                return
+
+    def discard(self, connection: C) -> None:
+        """Forgets a busy connection that the client closes itself: it is not a lost one."""
+        self._connections.discard(connection)
+
     def abandon(self) -> None:
         """Ends all requests, in flight or queued, as unfinished; nothing is sent from then on."""
         self._is_abandoned = True
@@ -384,6 +401,15 @@ class PooledTransport(DirectSender, Generic[C]):
 
     def submit(self, prepared: Prepared, reply: ReplyReceiver) -> None:
         (self._streams or self._pool).submit(prepared.buffers, reply)
+
+    def send_leaving(self, prepared: Prepared, after_responses: int) -> "asyncio.Future[Reply]":
+        reply = LeavingReply()
+        reply.after_responses = after_responses
+        self.submit(prepared, reply)
+        return reply
+
+    def give_up(self, reply: "asyncio.Future[Reply]") -> None:
+        (self._streams or self._pool).give_up(reply)
 
     def abandon(self) -> None:
         for pool in (self._streams, self._pool):

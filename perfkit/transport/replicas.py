@@ -147,6 +147,16 @@ class ReplicaTransport:
         return PreparedForEach((), by_url=[transport.prepare(call) for transport in self._by_url])
 
     def send(self, prepared: Prepared) -> Awaitable[Reply]:
+        return self._send(prepared, lambda transport, own: transport.send(own))
+
+    def send_leaving(self, prepared: Prepared, after_responses: int) -> "asyncio.Future[Reply]":
+        return self._send(prepared, lambda transport, own: transport.send_leaving(own, after_responses))
+
+    def give_up(self, reply: "asyncio.Future[Reply]") -> None:
+        for one in (*self._replicas, *self._past):
+            one.transport.give_up(reply)
+
+    def _send(self, prepared: Prepared, send: Callable[[Transport, Prepared], Awaitable[Reply]]) -> "asyncio.Future[Reply]":
         assert isinstance(prepared, PreparedForEach)
         now_ns, replicas = self._now_ns(), self._replicas
         is_down = [one.down_until_ns > now_ns for one in replicas]
@@ -158,7 +168,7 @@ class ReplicaTransport:
             failed.set_result(Reply(Outcome.CONNECT_FAILED, now_ns, now_ns, None, replica.error, replica=replica.number))
             return failed
         replica.in_flight += 1
-        reply = asyncio.ensure_future(replica.transport.send(prepared.by_url[replica.url]))
+        reply = asyncio.ensure_future(send(replica.transport, prepared.by_url[replica.url]))
         reply.add_done_callback(lambda done: self._take_back(replica, done))  # before the loop's own
         return reply
 

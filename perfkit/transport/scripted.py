@@ -37,6 +37,21 @@ class ScriptedTransport(OneAddress):
         index, self.sent = self.sent, self.sent + 1
         return self._answer(*self._script(index))
 
+    def send_leaving(self, prepared: Prepared, after_responses: int) -> "asyncio.Future[Reply]":
+        """No answer is a stream."""
+        return asyncio.ensure_future(self._answer_or_leave(self.send(prepared)))
+
+    def give_up(self, reply: "asyncio.Future[Reply]") -> None:
+        """Cancels the request."""
+        reply.cancel()
+
+    async def _answer_or_leave(self, answer: Awaitable[Reply]) -> Reply:
+        started_ns = self._clock.now_ns()
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            return Reply(Outcome.UNFINISHED, started_ns, self._clock.now_ns())
+
     def abandon(self) -> None:
         for ended in self._in_flight:
             if not ended.done():

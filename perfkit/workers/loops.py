@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar, cast, overload
 
 from perfkit.clock import Clock
+from perfkit.load.abandonment import ListedRequests, with_abandonment, with_own_variant
 from perfkit.load.arrivals import Instants
 from perfkit.load.closed_loop import ClosedLoop, IdleLoop
 from perfkit.load.load_plan import ClosedPlan, IdlePlan, LoadPlan, OpenPlan
@@ -54,6 +55,8 @@ def prepare_requests(spec: WorkloadSpec, client: Client, worker: int, workers: i
     requests = spec.requests
     if spec.load.sequences is None:
         prepared = [client.prepare(request) for request in requests]
+        if spec.abandon is not None:
+            return with_abandonment(prepared, spec.abandon)
         return prepared if spec.request_indices is None else ReplayedRequests(prepared, spec.request_indices)
     stream_lengths = spec.load.sequences.stream_lengths
     steps = StreamRequests(client.prepare, requests, stream_lengths) if stream_lengths else SequenceRequests(client.prepare, requests)
@@ -85,14 +88,15 @@ def make_loop(
     else:
         shared |= {"arrivals": arrivals, "origin_ns": phases.start_ns, "pacer": pacer, "max_in_flight": load.max_in_flight}
     if not isinstance(requests, SequenceRequests):
+        on_reply = with_own_variant(recorder.add, len(requests.items)) if isinstance(requests, ListedRequests) else recorder.add
         if isinstance(load, IdlePlan):
             assert isinstance(recorder, Recorder)
             on_reconnect = functools.partial(recorder.count, "gaps_reconnected")
             shared |= {"gap_ns": load.gap_ns, "then": load.then, "add_time": recorder.add_time, "on_reconnect": on_reconnect}
             return IdleLoop(cast(Transport, transport), requests, recorder.add, **shared)
         if isinstance(load, ClosedPlan):
-            return ClosedLoop(transport, requests, recorder.add, has_shared_queue=isinstance(recorder, MixRecorder), **shared)
-        return OpenLoop(transport, requests, recorder.add, drop, **shared)
+            return ClosedLoop(transport, requests, on_reply, has_shared_queue=isinstance(recorder, MixRecorder), **shared)
+        return OpenLoop(transport, requests, on_reply, drop, **shared)
     assert load.sequences is not None
     assert isinstance(recorder, Recorder)
     source = SequenceSource(load.sequences, spec.worker, spec.workers)

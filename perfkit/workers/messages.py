@@ -9,6 +9,7 @@ when one of them has stopped for a reason that holds for all.
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from perfkit.load.abandonment import AbandonPlan
 from perfkit.load.arrivals import count_worker_arrivals
 from perfkit.load.load_plan import ClosedPlan, LoadPlan, OpenPlan
 from perfkit.load.loop import StopCause
@@ -112,6 +113,8 @@ class WorkloadSpec:
     """See `Recorder`."""
     is_streamed: bool = False
     """Whether replies have the instants of their responses."""
+    abandon: AbandonPlan | None = None
+    """Which requests are given up; None for none."""
 
     @property
     def is_open(self) -> bool:

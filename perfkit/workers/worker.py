@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from perfkit.clock import Clock
 from perfkit.errors import ProtocolError
+from perfkit.load.abandonment import AbandoningSender, ListedRequests
 from perfkit.load.arrivals import Instants, first_chunk_ready, worker_arrivals
 from perfkit.load.load_plan import ClosedPlan, LoadPlan, OpenPlan
 from perfkit.load.loop import Ending, Loop, LoopGroup, Phases, StopCause, Stoppable, run_with_side_tasks
@@ -124,11 +125,13 @@ class PreparedWorkload:
     """What gives the tokens that an answer reports; None for an API without tokens."""
     prepare: Callable[[InferRequest], Prepared] | None = None
     """What prepared the requests; None where their headers never change."""
+    abandoning: AbandoningSender | None = None
+    """What the requests are sent through if some of them are given up."""
 
     @property
     def sender(self) -> Sender:
         """What the loop sends the requests with."""
-        return self.sampler or self.transport
+        return self.sampler or self.abandoning or self.transport
 
     @property
     def sampled(self) -> tuple[SampledRequest, ...]:
@@ -149,7 +152,7 @@ class PreparedWorkload:
             self.requests.forget()
             return
         assert self.prepare is not None
-        distinct = self.requests.items if isinstance(self.requests, ReplayedRequests) else self.requests
+        distinct = self.requests.items if isinstance(self.requests, ReplayedRequests | ListedRequests) else self.requests
         for request, prepared in zip(self.spec.requests, distinct, strict=True):
             prepared.become(self.prepare(request))
             await asyncio.sleep(0)
@@ -172,7 +175,16 @@ async def _prepare_workload(spec: WorkloadSpec, point: WorkerSpec, clock: Clock)
     requests = prepare_requests(spec, client, point.worker, point.workers)
     sampler = RequestSampler(client.transport, spec.sampling) if spec.sampling else None
     return PreparedWorkload(
-        spec, client.transport, requests, spec.address, check, client.decode, sampler, client.count_tokens, client.prepare
+        spec,
+        client.transport,
+        requests,
+        spec.address,
+        check,
+        client.decode,
+        sampler,
+        client.count_tokens,
+        client.prepare,
+        AbandoningSender.of(client.transport, clock) if spec.abandon else None,
     )
 
 
@@ -287,7 +299,9 @@ def _shared_source(spec: WorkerSpec, workloads: Sequence[PreparedWorkload], reco
     requests = [[RoutedRequest.of(one.sender, request) for request in one.prepared] for one in workloads]
     choices = choices_of_worker(workload_choices(spec.weights, [len(own) for own in requests], spec.choices_seed), spec.workers)
     chosen = [requests[number][variant] for number, variant in choices]
-    return MixedSender([one.sender for one in workloads]), chosen, MixRecorder(recorders, choices)
+    own = [len(one.prepared.items) if isinstance(one.prepared, ListedRequests) else len(one.prepared) for one in workloads]
+    recorded = [(number, variant % own[number]) for number, variant in choices]
+    return MixedSender([one.sender for one in workloads]), chosen, MixRecorder(recorders, recorded)
 
 
 def _first_arrivals(load: LoadPlan, spec: WorkerSpec) -> Iterator[Instants]:

@@ -262,3 +262,17 @@ def test_the_exit_code_says_whether_the_constraints_hold(plan, constraint, code)
     limits = {0: "all limits are kept", 1: "a limit is violated", 3: "whether all limits are kept cannot be told"}[code]
     assert (found, stderr) == (code, f"status: complete (1 configuration; {limits}; exit code {code})\n")
     assert stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ((), "which results of target.api: openai have alone"),
+        (("--average-demand", "100/s"), "give it in the unit of --demand"),
+        (DAY, "--profile and --peaks are in inferences"),
+    ],
+)
+def test_a_demand_in_tokens_that_cannot_be_planned_is_refused(plan, options, told):
+    code, _, stderr = plan(*options, demand="5000tok/s")
+    assert code == 2
+    assert told in " ".join(stderr.split())

@@ -167,8 +167,9 @@ def whole_scenarios(document):
     whole = rest | document
     if "workloads" not in document:
         whole["target"] = {"model": "m"} | whole["target"]
-    loads = whole.get("load", {})
-    return [whole | {"load": {kind: load}} for kind, load in loads.items()] or [whole]
+    loads = dict(whole.get("load", {}))
+    beside = {"abandon": loads.pop("abandon")} if "abandon" in loads else {}
+    return [whole | {"load": {kind: load} | (beside if kind in ("closed", "open") else {})} for kind, load in loads.items()] or [whole]
 
 
 @pytest.mark.parametrize("snippet", by_place(snippets("python", "py")))

@@ -30,7 +30,7 @@ def test_every_request_is_counted_where_it_belongs(drawn):
         recorder.add(reply)
     series = recorder.finish(START + 10 * S).series
     inside = [(intended, time, outcome) for intended, time, outcome in drawn if 0 <= intended < 10 * S]
-    kept = [one for one in inside if one[2] not in (Outcome.REJECTED, Outcome.CONNECT_FAILED, Outcome.BROKEN)]
+    kept = [one for one in inside if one[2] not in (Outcome.REJECTED, Outcome.CONNECT_FAILED, Outcome.BROKEN, Outcome.ABANDONED)]
     ended = [intended + time for intended, time, outcome in drawn if outcome not in (Outcome.TIMED_OUT, Outcome.UNFINISHED)]
     assert series.scheduled.tolist() == counted([intended for intended, _, _ in inside])
     assert series.answered.tolist() == counted([end for end in ended if 0 <= end < 10 * S])

@@ -63,7 +63,11 @@ def logged(recording, first, shift=0):
 def test_batches_hold_the_response_times_of_equal_parts_in_order(drawn):
     window = cut(recorded(drawn, instants()), START, is_open=True)
     assert len(window.batches) == 40, "of half a second each"
-    kept = [one for one in drawn if 0 <= one[0] < 20 * S and one[2] not in (Outcome.REJECTED, Outcome.CONNECT_FAILED, Outcome.BROKEN)]
+    kept = [
+        one
+        for one in drawn
+        if 0 <= one[0] < 20 * S and one[2] not in (Outcome.REJECTED, Outcome.CONNECT_FAILED, Outcome.BROKEN, Outcome.ABANDONED)
+    ]
     assert [packed.count for packed in window.batches] == np.bincount([one[0] // (S // 2) for one in kept], minlength=40).tolist()
 
 

@@ -2,8 +2,13 @@
 
 import csv
 import io
+import json
 import math
+import pathlib
 import re
+import sys
+import types
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -55,6 +60,132 @@ def test_each_load_point_has_a_file_of_percentiles(folders, tmp_path, capsys):
     assert main(["report", *map(str, folders), "--hgrm", str(tmp_path / "both")]) == 0
     assert [path.parent.name for path in sorted((tmp_path / "both").glob("*/*.hgrm"))] == ["1", "2"]
     assert capsys.readouterr().out.count(".hgrm\n") == 2
+
+
+INTERVALS: dict[str, Any] = {
+    "throughput_interval_per_s": [490.0, 510.0],
+    "intervals": {"p50": [1_900_000, 2_100_000], "p99": [5_500_000, None]},
+}
+
+
+@pytest.fixture
+def with_intervals(tmp_path):
+    """A result of a mix of two load points: a valid one with intervals, whose p99 has no upper end, and one that is not valid."""
+    valid = stored_results.point(**INTERVALS)
+    limited = stored_results.point(**INTERVALS, load={"kind": "closed", "concurrency": 8}, valid=False)
+    return stored_results.write(tmp_path / "result", stored_results.document(points=[valid, limited]))
+
+
+def test_benchers_json_has_the_figures_of_valid_load_points_with_the_known_ends(with_intervals, capsys):
+    assert main(["report", str(with_intervals), "--bencher", "-", "--quiet"]) == 0
+    benchmarks = json.loads(capsys.readouterr().out)
+    assert list(benchmarks) == ["smoke: http, concurrency 4"]
+    assert benchmarks["smoke: http, concurrency 4"] == {
+        "throughput_per_s": {"value": 500.0, "lower_value": 490.0, "upper_value": 510.0},
+        "p50_ns": {"value": 2_000_000, "lower_value": 1_900_000, "upper_value": 2_100_000},
+        "p90_ns": {"value": 4_000_000},
+        "p95_ns": {"value": 4_000_000},
+        "p99_ns": {"value": 6_000_000, "lower_value": 5_500_000},
+        "mean_ns": {"value": 2_000_000},
+        "error_rate": {"value": 0.0},
+    }
+
+
+def test_benchmarks_of_several_results_have_the_names_of_their_folders(folders, tmp_path, capsys):
+    assert main(["report", *map(str, folders), "--bencher", str(tmp_path / "b.json")]) == 0
+    assert capsys.readouterr().out.endswith("b.json\n")
+    names = list(json.loads((tmp_path / "b.json").read_text()))
+    assert names == ["smoke/one: http, concurrency 4", "smoke/two: http, concurrency 4"]
+    assert main(["report", str(folders[0]), str(folders[0]), "--bencher", "-"]) == 2
+    assert "give results whose folders have different names" in capsys.readouterr().err
+
+
+class PlayedClient:
+    """MLflow's client, as far as an export uses it; holds what it was told. benchmarks/peers/exports.py uses the real one."""
+
+    def __init__(self):
+        self.experiments, self.runs = [], []
+
+    def get_experiment_by_name(self, name):
+        return types.SimpleNamespace(experiment_id="7") if name in self.experiments else None
+
+    def create_experiment(self, name):
+        self.experiments.append(name)
+        return "7"
+
+    def create_run(self, experiment_id, start_time, tags, run_name):
+        assert experiment_id == "7"
+        run = {"start": start_time, "tags": tags, "name": run_name, "params": {}, "metrics": {}, "artifacts": [], "status": "RUNNING"}
+        self.runs.append(run)
+        return types.SimpleNamespace(info=types.SimpleNamespace(run_id=str(len(self.runs) - 1)))
+
+    def log_batch(self, run_id, metrics=(), params=()):
+        assert len(params) <= 100
+        assert len(metrics) <= 1000
+        run = self.runs[int(run_id)]
+        run["params"] |= dict(params)
+        run["metrics"] |= {key: value for key, value, *_ in metrics}
+
+    def log_artifact(self, run_id, path):
+        self.runs[int(run_id)]["artifacts"].append(pathlib.Path(path).name)
+
+    def set_terminated(self, run_id, status, end_time):
+        run = self.runs[int(run_id)]
+        run["status"], run["seconds"] = status, (end_time - run["start"]) / 1000
+
+
+@pytest.fixture
+def played_mlflow(monkeypatch):
+    client = PlayedClient()
+    modules: dict[str, dict[str, Any]] = {
+        "mlflow": {"MlflowClient": lambda **_: client},
+        "mlflow.entities": {"Metric": lambda *fields: fields, "Param": lambda *fields: fields},
+        "mlflow.exceptions": {"MlflowException": type("MlflowException", (Exception,), {})},
+    }
+    for name, contents in modules.items():
+        module = types.ModuleType(name)
+        module.__dict__.update(contents)
+        monkeypatch.setitem(sys.modules, name, module)
+    for name in ("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"):
+        monkeypatch.setenv(name, "1")  # an export sets them, where they are not set
+    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
+    return client
+
+
+def test_a_result_is_a_run_of_mlflow(with_intervals, played_mlflow, capsys):
+    assert main(["report", str(with_intervals), "--mlflow", "http://127.0.0.1:5000"]) == 0
+    assert "MLflow run 0 of the experiment perfkit" in capsys.readouterr().out
+    (run,) = played_mlflow.runs
+    assert (run["name"], run["status"], run["artifacts"]) == ("smoke", "FINISHED", ["result.json"])
+    assert run["tags"] == {
+        "mlflow.source.name": "perfkit",
+        "mlflow.source.git.commit": "c0ffee" * 6,
+        "mlflow.source.git.branch": "main",
+        "perfkit.status": "complete",
+    }
+    assert run["params"]["target.model"] == "m"
+    assert run["params"]["load.closed.concurrency"] == "[4]"
+    assert run["params"]["workload.inputs"] == "{}"
+    metrics = run["metrics"]
+    assert metrics["http-concurrency-4/throughput_per_s_low"] == 490.0
+    assert metrics["http-concurrency-4/throughput_per_s"] == 500.0
+    assert metrics["http-concurrency-4/p99_ns_low"] == 5_500_000
+    assert "http-concurrency-4/p99_ns_high" not in metrics
+    assert (metrics["http-concurrency-4/valid"], metrics["http-concurrency-8/valid"]) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize(("status", "logged"), [("interrupted", "KILLED"), ("unsuccessful", "FAILED")])
+def test_the_state_of_a_run_of_mlflow_is_that_of_the_result(tmp_path, played_mlflow, status, logged):
+    document = {**stored_results.document(), "status": status, "status_reason": "for a reason"}
+    assert main(["report", str(stored_results.write(tmp_path / "result", document)), "--mlflow", "http://127.0.0.1:5000", "--quiet"]) == 0
+    assert played_mlflow.runs[0]["status"] == logged
+    assert played_mlflow.runs[0]["tags"]["perfkit.status_reason"] == "for a reason"
+
+
+def test_without_mlflows_client_the_extra_is_named(with_intervals, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    assert main(["report", str(with_intervals), "--mlflow", "http://127.0.0.1:5000", "--quiet"]) == 2
+    assert "--mlflow needs MLflow's client: pip install '.[mlflow]'" in capsys.readouterr().err
 
 
 def test_exports_and_rankings_exclude_each_other(folders, capsys):

@@ -42,7 +42,7 @@ POINT = {
     "warmup_s": 1.0,
     "duration_s": 2.0,
     "requests": {
-        "scheduled": 4, "dropped": 0, "sent": 4, "ok": 3, "rejected": 1, "timed_out": 0, "connect_failed": 0, "broken": 0, "invalid_output": 0, "unfinished": 0,
+        "scheduled": 4, "dropped": 0, "sent": 4, "ok": 3, "rejected": 1, "timed_out": 0, "connect_failed": 0, "broken": 0, "invalid_output": 0, "unfinished": 0, "abandoned": 0,
     },
     "rejected_by_status": {"503": 1},
     "checked": 2,
@@ -65,6 +65,7 @@ POINT = {
     "throughput_interval_per_s": None,
     "effective_samples": {},
     "slo": None,
+    "abandonment": None,
     "connections": {"opened": 2, "reconnects": 0, "retried": 0, "rotated": 0, "connect_time_ns": None},
     "replicas": None,
     "machines": None,

@@ -1,5 +1,6 @@
 """A whole search in virtual time: real loops and recordings of a declared queue, put together as a run does."""
 
+import dataclasses
 import functools
 import random
 
@@ -13,6 +14,7 @@ from perfkit.result.model import Point
 from perfkit.result.search import AddedTime, FittedCurve, Search, SearchDrift, SearchProbe
 from perfkit.scenario.file import read_scenario
 from perfkit.search.capacity_search import CapacitySearch, explain_search
+from perfkit.stats.buckets import EMPTY
 from perfkit.transport.base import Outcome
 from perfkit.units import format_rate_per_s
 from tests.search.virtual_search import Queue, search_in_virtual_time
@@ -176,6 +178,33 @@ def test_a_limit_on_the_first_response_can_be_the_one_that_decides(searched, who
     assert found.curve.limit == "first_response.p95"
     assert "first response p95 of 37100us" in found.reason
     assert list(_search_problems(found)) == [], "a result with it can be read again"
+
+
+@pytest.mark.parametrize("is_any_known", [True, False])
+def test_requests_without_a_time_per_token_count_as_beyond_its_limit(searched, tmp_path, is_any_known):
+    taken: list[tuple[Window, Point]] = []
+    searched(lambda clock: Queue(clock, 5 * MS), slo={"p99": "1s"}, start_rate=50, max_probes=3, taken=taken)
+    window, point = taken[0]
+    known = window.times["response_time"] if is_any_known else EMPTY
+    counts = {**window.counts, "per_token_unknown": 3, "per_token_cut_off": 2}
+    window = dataclasses.replace(window, times={**window.times, "time_per_output_token": known}, counts=counts)
+    document = {
+        "target": {"url": "http://h:1/v1", "model": "m", "api": "openai"},
+        "stream": {},
+        "load": {"search": {"slo": {"per_token": {"p99": "1s"}}, "start_rate": 50, "max_probes": 3}},
+        "measure": {"duration": "4s", "warmup": "1s"},
+    }
+    path = tmp_path / "openai.yaml"
+    path.write_text(yaml.safe_dump(document))
+    search = CapacitySearch(read_scenario(path, environ={}))
+    while search.next_point(5 * MS) is not None:
+        search.record(window, point, 11.0)
+    found = search.outcome()
+    (counted,) = found.probes[0].limits.values()
+    assert (counted.beyond, counted.count, counted.unknown) == (5, known.count + 5, 5)
+    assert "The per token p99 counts 15 requests of all probes whose time is not known as beyond its limit." in found.reason
+    assert found.stopped_because == "unknown_times"
+    assert not list(_search_problems(found))
 
 
 def test_low_rates_get_windows_long_enough_for_the_percentile(searched):

@@ -44,6 +44,44 @@ def queue(rate, *, capacity=80.0, saturation=100.0, name="p99"):
     return None if rate >= saturation else {name: ALLOWED ** ((saturation - rate) / (saturation - capacity))}
 
 
+def with_unknown(curve, share, **given):
+    """Searches a curve of the known times of requests of which a share have none; the unknown times are counted as beyond the limit."""
+    settings, probes, random = SearchSettings(start_per_s=10.0, **given), list[Probe](), np.random.default_rng(0)
+    while isinstance(step := decide(probes, settings), NextProbe):
+        one = measured(step, curve(step.rate_per_s), random)
+        limits = {}
+        for name, known in one.limits.items():
+            unknown = int(random.binomial(known.count, share))
+            beyond = round(known.beyond * (1 - unknown / known.count)) + unknown
+            limits[name] = dataclasses.replace(known, beyond=beyond, unknown=unknown)
+        probes.append(dataclasses.replace(one, limits=limits))
+    return step, probes
+
+
+def test_the_interval_holds_the_capacity_with_unknown_times_within_the_limit_and_beyond_it():
+    share = 0.0008
+    found, _ = with_unknown(queue, share)
+    known_share = (ALLOWED - share) / (1 - share)
+    with_all_beyond = 100 - 20 * math.log(known_share) / math.log(ALLOWED)
+    assert found.reason == "precision"
+    assert found.estimate.low_per_s <= with_all_beyond <= found.estimate.capacity_per_s * 1.02
+    assert found.estimate.high_per_s >= 80
+
+
+@pytest.mark.parametrize(
+    ("curve", "share", "reason"),
+    [
+        (queue, 0.006, "unknown_times"),  # 76 with all beyond, 80 with all within
+        (queue, 0.02, "unknown_times"),  # no rate with all beyond
+        (lambda rate: FAST if rate < 80 else SLOW, 0.02, "unknown_times"),
+        (lambda rate: FAST if rate < 80 else SLOW, 0.002, "cliff"),
+        (lambda _: {"p99": 1.0}, 0.02, "never_met"),
+    ],
+)
+def test_an_answer_that_unknown_times_decide_is_undecided(curve, share, reason):
+    assert with_unknown(curve, share)[0].reason == reason
+
+
 def takes(per_s):
     """A probe takes the time of its requests, at a usual length of ten seconds."""
     return lambda step: max(10.0, step.requests / per_s)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import gzip
 import os
 import re
 import socket
@@ -12,6 +13,7 @@ import aiohttp
 import numpy as np
 import pytest
 import uvloop
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from perfkit.clock import MonotonicClock
 from perfkit.errors import UsageError
@@ -32,6 +34,7 @@ from perfkit.telemetry.messages import (
 )
 from tests.children import children_running
 from tests.conditions import passes, until_ended
+from tests.json_server import JsonHandler, serving
 from tests.spans.bodies import HTTP_SPANS, TRACE, body
 
 S = 1_000_000_000
@@ -72,6 +75,54 @@ def test_a_window_has_the_report_of_each_sampler(page):
     assert notes == [f"1 line of the metrics at {page.url} could not be parsed, and are ignored."]
     assert "perfkit_points 2.0\n" in text
     assert "perfkit_nv_pending 3.0\n" in text
+    assert children_running(PROCESS) == []
+
+
+def test_live_metrics_are_pushed_when_a_run_ends(page):
+    page.text = "nv_pending 3\n"
+    bodies, keys = [], []
+
+    class Receiver(JsonHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            keys.append(self.headers["x-key"])
+            bodies.append(gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body)
+            self.answer_bytes(200 if self.path == "/v1/metrics" else 404, b"")
+
+    async def go(port):
+        metrics, variables = (MetricsPageConfig(page.url, "", "m", (), S // 50),), {"OTEL_EXPORTER_OTLP_HEADERS": "x-key=abc"}
+        async with open_telemetry(TelemetryConfig(metrics=metrics, otlp=f"http://127.0.0.1:{port}", otlp_variables=variables)) as client:
+            client.publish(PublishMetrics("x", (LiveMetric("points", "Some.", "gauge", {"load": "c"}, 2),)))
+            client.publish(PublishMetrics("y", (LiveMetric("sent_total", "Sent.", "counter", {}, 7),)))
+            await client.window(0, 60 * S)
+            return client.notes
+
+    with serving(Receiver) as port:
+        assert asyncio.run(go(port)) == []
+    assert set(keys) == {"abc"}
+    (resource,) = ExportMetricsServiceRequest.FromString(bodies[-1]).resource_metrics
+    assert ("service.name", "perfkit") in [(one.key, one.value.string_value) for one in resource.resource.attributes]
+    pushed = {one.name: one for one in resource.scope_metrics[0].metrics}
+    (point,) = pushed["perfkit_points"].gauge.data_points
+    assert (point.as_double or point.as_int, [(one.key, one.value.string_value) for one in point.attributes]) == (2, [("load", "c")])
+    assert pushed["perfkit_sent_total"].sum.is_monotonic
+    (point,) = pushed["perfkit_sent_total"].sum.data_points
+    assert (point.as_double or point.as_int) == 7
+    (point,) = pushed["perfkit_nv_pending"].gauge.data_points
+    assert (point.as_double or point.as_int) == 3
+
+
+def test_a_receiver_of_metrics_that_is_away_is_noted_once():
+    async def go(port):
+        async with open_telemetry(TelemetryConfig(otlp=f"http://127.0.0.1:{port}")) as client:
+            while not client.notes:
+                await client.window(0, S)
+            return client.notes
+
+    with socket.socket() as bound:  # and not listening, so that it refuses connections
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+        assert asyncio.run(go(port)) == [f"Live metrics could not be pushed to http://127.0.0.1:{port}; it is tried again every 5 s."]
     assert children_running(PROCESS) == []
 
 

@@ -122,7 +122,6 @@ class Exposition:
                 self.end_headers()
                 self.wfile.write(body)
 
-        self.run = run
         server = BoundedServer(listen, Handler, MonotonicClock())
         self.port: int = server.server_address[1]
         self.close = server.serve("metrics")

@@ -105,6 +105,8 @@ def _figures(name: str, versions: Sequence[ModelStatistics]) -> ComposingModelFi
 # several replicas behind one name differ in some of these readings
 _MIN_READINGS = 3
 _SETTLE_TIMEOUT_NS, _READ_INTERVAL_NS = 2 * NS_PER_S, NS_PER_S // 50
+# while requests that the client gave up are still executed
+_LEFT_TIMEOUT_NS = 20 * NS_PER_S
 
 # a mean of the server may be longer than the client's by so much: it may count until its answer is released
 _SERVER_EXCESS, _SERVER_EXCESS_NS = 1.25, 5_000_000
@@ -213,7 +215,9 @@ class ServerStatisticsReader:
         """
         if not self._before:
             return None, self._unreadable("before") if self._failure else ()
-        readings, deadline_ns = list[Reading](), self._clock.now_ns() + _SETTLE_TIMEOUT_NS
+        readings, changed_ns = list[Reading](), self._clock.now_ns()
+        deadline_ns, latest_ns = changed_ns + _SETTLE_TIMEOUT_NS, changed_ns + _LEFT_TIMEOUT_NS
+        quiet_ns = min(2 * sent.answered_ns // max(sent.answered, 1) + _READ_INTERVAL_NS, _SETTLE_TIMEOUT_NS)
         while True:
             reading = await self._reading()
             if not reading:
@@ -224,6 +228,10 @@ class ServerStatisticsReader:
                 break
             if counts is not None and len(readings) >= _MIN_READINGS:
                 is_settled = (_matches(counts) or _counts_errors(counts)) and readings[-1] == readings[-2]
+                if sent.abandoned and readings[-1] != readings[-2]:  # it works on for clients that have left
+                    changed_ns = self._clock.now_ns()
+                    deadline_ns = max(deadline_ns, min(changed_ns + _SETTLE_TIMEOUT_NS, latest_ns))
+                is_settled = is_settled and (not sent.abandoned or self._clock.now_ns() - changed_ns >= quiet_ns)
                 if is_settled or _exceeds(counts):
                     break
             await self._clock.sleep_until_ns(self._clock.now_ns() + _READ_INTERVAL_NS)

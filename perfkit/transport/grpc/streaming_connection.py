@@ -9,7 +9,7 @@ from typing import Any
 from perfkit.errors import AnswerTooLargeError, ProtocolError
 from perfkit.protocol import http2
 from perfkit.protocol.grpc_call import PREFIX_BYTES
-from perfkit.transport.base import Outcome, Reply, ReplyReceiver, StreamedAnswer, StreamedMessages
+from perfkit.transport.base import LeavingReply, Outcome, Reply, ReplyReceiver, StreamedAnswer, StreamedMessages
 from perfkit.transport.grpc.http2_connection import Http2Connection
 from perfkit.transport.grpc.messages import AnswerHeaders, classify
 from perfkit.transport.grpc.session import OwnLimitError, Stream
@@ -138,6 +138,16 @@ class StreamingConnection(Http2Connection[RequestStream]):
             stream.requests.clear()
         self.close()
 
+    def give_up(self, reply: ReplyReceiver) -> bool:
+        """Cancels the stream of a request that has one of its own."""
+        for stream in self._session.streams.values():
+            if any(request.reply is reply for request in stream.requests.values()):
+                self._session.cancel(stream)
+                for request in self._taken(stream):
+                    self._fail_request(request, Outcome.UNFINISHED, "")
+                return True
+        return False
+
     def on_answer(self, stream: RequestStream, trailers: AnswerHeaders | None) -> None:
         self._forget(stream)
         last = trailers or stream.headers
@@ -181,7 +191,8 @@ class StreamingConnection(Http2Connection[RequestStream]):
     def _start(self, request: StreamedRequest) -> None:
         """Sends a request on an open stream, or on a new one."""
         if self._options.requests_per_stream == 1:
-            stream = RequestStream(self.answer_limit, 0, self._on_message)
+            is_leaving = isinstance(request.reply, LeavingReply) and request.reply.after_responses
+            stream = RequestStream(self.answer_limit, 0, self._on_message_and_leave if is_leaving else self._on_message)
             stream.requests[""] = request
             self._session.send(stream, request.buffers)
             return
@@ -234,6 +245,14 @@ class StreamingConnection(Http2Connection[RequestStream]):
         elif stream.has_timed_out and not stream.requests:
             self._session.cancel(stream)
         self._end(found, found.answer.complete(found.started_ns, self._received_ns, ERROR_MESSAGE_STATUS))
+
+    def _on_message_and_leave(self, stream: RequestStream, message: bytes, is_compressed: bool) -> None:
+        """Takes a message of a stream with one request, and gives it up with its last wanted response."""
+        self._on_message(stream, message, is_compressed)
+        for request in stream.requests.values():
+            if isinstance(request.reply, LeavingReply) and len(request.answer.responses_ns) >= request.reply.after_responses:
+                self.give_up(request.reply)
+                return
 
     def _cancel_broken(self, stream: RequestStream, error: str, *, is_own_limit: bool = False) -> None:
         """Ends a stream whose messages cannot be taken."""

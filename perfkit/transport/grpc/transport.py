@@ -61,6 +61,14 @@ class GrpcConnection(Http2Connection[Call]):
             self._resolve(call, Outcome.UNFINISHED, "")
         self.close()
 
+    def give_up(self, reply: ReplyReceiver) -> bool:
+        call = next((one for one in self._session.streams.values() if one.reply is reply), None)
+        if call is None:
+            return False
+        self._session.cancel(call)
+        self._end(call, Outcome.UNFINISHED, "")
+        return True
+
     def on_answer(self, stream: Call, trailers: AnswerHeaders | None) -> None:
         if trailers is not None and trailers.is_ok and is_complete(stream.chunks):
             started_ns, received_ns = stream.started_ns, self._received_ns

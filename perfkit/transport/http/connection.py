@@ -148,6 +148,13 @@ class HttpConnection(PooledConnection):
     def abandon(self) -> None:
         self._fail(Outcome.UNFINISHED, "")
 
+    def give_up(self, reply: ReplyReceiver) -> bool:
+        if self._reply is not reply:
+            return False
+        self._pool.discard(self)
+        self._fail(Outcome.UNFINISHED, "")
+        return True
+
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from perfkit.errors import AnswerTooLargeError
 from perfkit.protocol.generate import EventSplitter
-from perfkit.transport.base import Outcome, Reply, ReplyReceiver
+from perfkit.transport.base import LeavingReply, Outcome, Reply, ReplyReceiver
 from perfkit.transport.http.calls import EventAnswer
 from perfkit.transport.http.connection import HttpConnection
 from perfkit.transport.pool import ConnectionPool
@@ -30,6 +30,8 @@ class EventStreamConnection(HttpConnection):
 
     def send(self, buffers: Sequence[bytes], reply: ReplyReceiver) -> None:
         self._begin()
+        if isinstance(reply, LeavingReply) and reply.after_responses:
+            self._events = EventSplitter(self._pool.answer_limit.max_bytes, self._on_event_and_leave)
         super().send(buffers, reply)
 
     def on_body(self, body: bytes) -> None:
@@ -47,6 +49,15 @@ class EventStreamConnection(HttpConnection):
 
     def _on_event(self, data: bytes) -> None:
         self._answer.take(data, self._received_ns)
+
+    def _on_event_and_leave(self, data: bytes) -> None:
+        """Takes an event, and gives the request up with its last wanted one."""
+        reply = self._reply
+        if not isinstance(reply, LeavingReply):
+            return  # given up, while more events were in the same chunk
+        self._on_event(data)
+        if len(self._answer.responses_ns) >= reply.after_responses:
+            self.give_up(reply)
 
     def _check_size(self, added_bytes: int) -> None:
         """Each event has a limit of its own, and a stream none; its bytes are not kept."""

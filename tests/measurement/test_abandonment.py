@@ -1,0 +1,87 @@
+"""Requests that are given up over real connections: counts, figures, and the connections of the others."""
+
+import asyncio
+
+import pytest
+import yaml
+
+from perfkit.errors import ScenarioError
+from perfkit.measurement.control import Interruption, RunObserver
+from perfkit.measurement.lifecycle import measure_scenario
+from perfkit.scenario.file import read_scenario
+from tests.undisturbed import undisturbed
+
+
+def read(tmp_path, protocol="http", synthetic="service=constant:300ms,servers=1000", load=None, **sections):
+    document = {
+        "target": {"model": "synthetic", "protocols": [protocol]},
+        "server": {"synthetic": synthetic},
+        "workload": {"inputs": {"INPUT0": {"shape": [4]}}},
+        "load": load or {"closed": {"concurrency": 8}, "abandon": {"share": "50%", "after": "20ms"}},
+        "measure": {"warmup": "0s", "requests": 60, "repetitions": 1},
+        "telemetry": True,
+        **sections,
+    }
+    path = tmp_path / "scenario.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return read_scenario(path, environ={})
+
+
+def run(loaded, tmp_path):
+    with undisturbed():
+        (point,) = asyncio.run(measure_scenario(loaded, tmp_path / "out", RunObserver(), Interruption())).result.summary
+    return point
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_given_up_requests_are_counted_and_are_no_failures(tmp_path, protocol):
+    point = run(read(tmp_path, protocol), tmp_path)
+    requests = point.requests
+    assert (requests.sent, requests.ok + requests.abandoned) == (60, 60)
+    assert requests.abandoned > 10
+    assert point.error_rate == 0
+    assert not point.failures
+    assert point.times.count == requests.ok
+    assert point.abandonment is not None
+    assert point.abandonment.after_ns is not None
+    assert point.abandonment.after_ns.count == requests.abandoned
+    # the bundled server cancels what its clients have left
+    assert (point.abandonment.executed, point.abandonment.wasted_share, point.abandonment.unknown) == (0, 0.0, "")
+    assert point.connections.reconnects == 0
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_streams_are_given_up_with_their_nth_response(tmp_path, protocol):
+    load = {"closed": {"concurrency": 4}, "abandon": {"share": "100%", "after": {"events": 3}}}
+    loaded = read(
+        tmp_path,
+        protocol,
+        "service=constant:5ms,servers=1000,responses=20,gap=10ms",
+        load,
+        stream={},
+        measure={"warmup": "0s", "requests": 20, "repetitions": 1},
+    )
+    point = run(loaded, tmp_path)
+    assert point.requests.abandoned == point.requests.sent == 20
+    assert point.responses is not None
+    assert point.responses.count == 3 * 20
+    assert point.abandonment is not None
+    assert (point.abandonment.executed, point.abandonment.wasted_share) == (None, None)
+    assert "stream" in point.abandonment.unknown
+
+
+@pytest.mark.parametrize(
+    ("sections", "told"),
+    [
+        ({"load": {"idle": {"gap": "1s"}, "abandon": {"share": "5%", "after": "1s"}}}, "load.abandon is for closed and open loads"),
+        (
+            {"load": {"closed": {"concurrency": 1}, "abandon": {"share": "5%", "after": {"events": 3}}}},
+            "only streams have several responses",
+        ),
+        ({"load": {"closed": {"concurrency": 1}, "abandon": {"share": "5%", "after": {"uniform": ["2s", "1s"]}}}}, "the shortest time"),
+        ({"load": {"closed": {"concurrency": 1}, "abandon": {"share": "5%", "after": {}}}}, "exactly one of time"),
+    ],
+)
+def test_what_cannot_be_given_up_is_refused(tmp_path, sections, told):
+    with pytest.raises(ScenarioError, match=told):
+        read(tmp_path, **sections)
