@@ -41,7 +41,7 @@ def test_a_trace_is_replayed_with_its_requests(perfkit, write_scenario, tmp_path
     assert (point["requests"]["scheduled"], point["requests"]["ok"]) == (5, 5)
     assert point["duration_s"] == pytest.approx(0.5)
     assert point["load"] == {
-        "kind": "open", "rate_per_s": 10.0, "arrivals": "trace", "burstiness": None, "max_in_flight": None, "speed": 2.0,
+        "kind": "open", "rate_per_s": 10.0, "arrivals": "trace", "burstiness": None, "max_in_flight": None, "speed": 2.0, "surge": None,
     }  # fmt: skip
 
 

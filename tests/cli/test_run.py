@@ -104,7 +104,7 @@ def test_an_existing_result_is_replaced_but_any_other_folder_is_refused(perfkit,
     [
         ({"target": {"model": "simple", "modle": "x"}}, [], 2, "unknown key; did you mean 'model'?"),
         ({"measure": {"repetitions": "three"}}, [], 2, "measure.repetitions: expected an integer, found 'three'"),
-        ({"load": {"closed": {"concurrency": 1}, "open": {"rate": 5}}}, [], 2, "give exactly one of closed, cold_start, idle, open, replay, search; found closed and open"),
+        ({"load": {"closed": {"concurrency": 1}, "open": {"rate": 5}}}, [], 2, "give exactly one of closed, cold_start, idle, open, replay, search, surge; found closed and open"),
         ({"target": {"model": "simple", "url": "http://127.0.0.1:9"}}, [], 6, "http://127.0.0.1:9 cannot be reached"),
         ({"target": {"model": "simple", "url": "grpc://127.0.0.1:9"}}, [], 6, "grpc://127.0.0.1:9 cannot be reached"),
         ({"target": {"model": "nope"}}, [], 6, "nope"),

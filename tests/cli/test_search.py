@@ -26,6 +26,7 @@ def test_a_search_writes_its_probes_its_outcome_and_a_plot(perfkit, write_scenar
         "burstiness": None,
         "max_in_flight": None,
         "speed": None,
+        "surge": None,
     }
     assert set(search) >= {"capacity_per_s", "low_per_s", "high_per_s", "confidence", "stopped_because"}
     assert search["reason"] in finished.stdout

@@ -34,7 +34,7 @@ def test_within_the_limit_the_windows_have_the_figure(triton, tmp_path):
     with undisturbed():
         main(options(triton, tmp_path, "--set", "tune.constraints.cpu=1000"))
     windows = [json.loads(line) for line in (tmp_path / "tune" / "windows.jsonl").read_text().splitlines()]
-    assert {row["state"] for row in outcome_of(tmp_path)["rows"]} <= {"racing", "worse"}
+    assert all(row["state"] != "unmet" for row in outcome_of(tmp_path)["rows"])
     assert any(window["is_valid"] for window in windows)
     assert all(0 < window["server_cpus"] < 100 for window in windows if window["is_valid"])
 
