@@ -15,10 +15,12 @@ import csv
 import dataclasses
 import functools
 import json
+import os
 import pathlib
 import random
 import re
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -99,12 +101,13 @@ def analyze(model: str, mode: str, program: pathlib.Path, repository: pathlib.Pa
     began_s = time.monotonic()
     with (work / "log").open("w", encoding="utf-8") as log:
         command = [str(program), "profile", "--config-file", str(work / "settings.yaml")]
-        search = subprocess.Popen(command, cwd=work, stdout=log, stderr=log)
+        search = subprocess.Popen(command, cwd=work, stdout=log, stderr=log, start_new_session=True)
         with search:
             while search.poll() is None and log_bytes(work) < _ENDLESS_BYTES and time.monotonic() < began_s + _SEARCH_WITHIN_S:
                 time.sleep(0.2)
             is_endless = search.poll() is None
-            search.terminate()
+            if is_endless:
+                os.killpg(search.pid, signal.SIGKILL)  # with Triton and perf_analyzer, which it started
     minutes, code = (time.monotonic() - began_s) / 60, search.returncode
     if is_endless:
         words = "did not end: it goes round configurations that it has measured" if log_bytes(work) >= _ENDLESS_BYTES else "did not end"

@@ -97,6 +97,9 @@ def _export(options: argparse.Namespace) -> ExitCode:
     if options.table_only or options.rank_by or options.where:
         given = " and ".join(f"--{name}" for name in _EXPORTS if getattr(options, name))
         raise UsageError(f"{given}: results are exported as they are: remove --table-only, --rank-by and --where")
+    on_stdout = [f"--{name}" for name in ("csv", "bencher") if str(getattr(options, name)) == "-"]
+    if len(on_stdout) > 1:
+        raise UsageError(f"{' and '.join(on_stdout)}: one format alone goes to stdout: give a file for the other")
     folders = [folder for path in options.results for folder in result_folders(path)]
     written: list[pathlib.Path | str] = []
     if not options.quiet:
@@ -125,5 +128,5 @@ def _export(options: argparse.Namespace) -> ExitCode:
 
         written += log_results(folders, options.mlflow)
     if not options.quiet:
-        print("\n".join(map(str, written)), end="\n" if written else "")
+        print("\n".join(map(str, written)), end="\n" if written else "", file=sys.stderr if on_stdout else sys.stdout)
     return ExitCode.DONE

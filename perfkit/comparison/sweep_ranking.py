@@ -16,7 +16,7 @@ from perfkit.comparison.point_figures import (
 )
 from perfkit.result.load import OpenLoad
 from perfkit.result.model import Point, Result
-from perfkit.scenario.load import FURTHER_TIMES
+from perfkit.scenario.slo import FURTHER_TIMES
 from perfkit.stats.probability import normal_quantile
 from perfkit.stats.ranking import (
     Z_POWER,

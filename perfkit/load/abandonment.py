@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import functools
 from collections.abc import Awaitable, Callable, Sequence
 
 import numpy as np
@@ -36,7 +37,8 @@ class AbandonPlan:
         else:
             shortest_ns, longest_ns = self.uniform_ns or (0, 0)
             drawn = random.uniform(shortest_ns, longest_ns, count)
-        times_ns: list[int] = np.rint(drawn).astype(np.int64).tolist()
+        least_ns = 0 if self.after_responses else 1
+        times_ns: list[int] = np.maximum(np.rint(drawn), least_ns).astype(np.int64).tolist()
         return times_ns
 
 
@@ -85,7 +87,7 @@ def with_own_variant(on_reply: Callable[[Reply], None], variants: int) -> Callab
 
 
 class AbandoningSender(Sender):
-    """A sender that gives up each `LeftRequest` in time; its reply is ABANDONED. All other requests it passes on."""
+    """A sender that gives up each `LeftRequest` in time: the reply is ABANDONED, or has the mark `may_leave`. All other requests it passes on."""
 
     def __init__(self, sender: CancellableSender, clock: Clock) -> None:
         self._sender, self._clock = sender, clock
@@ -126,6 +128,7 @@ class AbandoningSender(Sender):
         has_left |= 0 < left.after_responses <= len(result.responses_ns)
         if has_left and result.outcome is Outcome.UNFINISHED:
             result.outcome = Outcome.ABANDONED
+        result.may_leave = True
         return result
 
 
@@ -142,5 +145,9 @@ class _DirectAbandoningSender(AbandoningSender, DirectSender):
         if not isinstance(prepared, LeftRequest):
             self._submit(prepared, reply)
             return
-        task = asyncio.ensure_future(self.send(prepared))
-        task.add_done_callback(lambda done: None if done.cancelled() or reply.done() else reply.set_result(done.result()))
+        asyncio.ensure_future(self.send(prepared)).add_done_callback(functools.partial(_hand_over, reply))
+
+
+def _hand_over(receiver: ReplyReceiver, done: "asyncio.Future[Reply]") -> None:
+    if not receiver.done() and not done.cancelled():
+        receiver.set_result(done.result())

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from perfkit.result.load import Load
     from perfkit.result.model import Point, PointKey, Result, Resumption, Status
     from perfkit.result.search import Search
-    from perfkit.scenario.load import Slo
+    from perfkit.scenario.slo import Slo
     from perfkit.spans.breakdown import Breakdown
     from perfkit.stats.slo import SloLimits
 
@@ -142,7 +142,8 @@ class RunResult:
             scenario = self._loaded.scenario if point.workload is None else self._plain[point.workload].scenario
             is_limited = scenario.measure.abort_error_rate is not None or (scenario.slo is not None and scenario.slo.error_rate is not None)
             is_beyond = "overloaded" in {one.code for one in point.warnings} and (point.protocol, point.workload) in served
-            if point.has_mostly_failed and not (is_limited or is_beyond or point.surge is not None):
+            is_surge = point.surge is not None and any(one.before_per_s for one in point.surge.repetitions)
+            if point.has_mostly_failed and not (is_limited or is_beyond or is_surge):
                 found.append(f"{point.failed_share.estimate:.3%} at {point.title}")
         return "; ".join(found[:_MOST_TOLD]) + "; …" * (len(found) > _MOST_TOLD)
 

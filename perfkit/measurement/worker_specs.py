@@ -12,8 +12,9 @@ from perfkit.load.point import LoadPoint, PointPart
 from perfkit.machine.limits import MemoryBudget
 from perfkit.measurement.connections import LEAST_CONNECTIONS, requests_per_connection, transport_options
 from perfkit.measurement.target_probe import ProbedWorkload, ProbeResult
-from perfkit.scenario.load import ClosedLoadSpec, OpenLoadSpec, Slo
+from perfkit.scenario.load import ClosedLoadSpec, OpenLoadSpec
 from perfkit.scenario.model import Scenario
+from perfkit.scenario.slo import Slo
 from perfkit.target.address import WireProtocol
 from perfkit.transport.options import limit_for_load
 from perfkit.units import NS_PER_S, format_bytes

@@ -34,7 +34,7 @@ from perfkit.plan.rate_points import error_rate_up_to, fit_curves, rate_points
 from perfkit.plan.risk import FleetRisk, arrivals_notes, fleet_risk
 from perfkit.plan.schedule import check_day, plan_schedule
 from perfkit.plan.slo_capacity import Capacity
-from perfkit.plan.token_demand import in_requests
+from perfkit.plan.token_demand import fewest, in_requests
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.slo import SloLimits
 from perfkit.units import NS_PER_S, format_percent, format_rate_per_s
@@ -311,9 +311,13 @@ def _assumptions(inputs: PlanInputs, chosen: ConfigurationPlan) -> Iterator[str]
     if chosen.batch_size > 1:
         yield f"Demand is in inferences per second; a request of batch size {chosen.batch_size} is {chosen.batch_size} inferences."
     if (tokens := inputs.tokens_per_request) is not None:
-        given = format_rate_per_s(inputs.demand_per_s * tokens.value).replace("/s", " output tokens/s")
-        interval = "" if tokens.low is None or tokens.high is None else f" (95 % interval {tokens.low:.4g} to {tokens.high:.4g})"
-        yield f"The demand, {given}, is divided by {tokens.value:.4g} output tokens a request{interval}, as measured at the rates at which the target kept up."
+        given = format_rate_per_s(inputs.demand_per_s * fewest(tokens)).replace("/s", " output tokens/s")
+        interval = (
+            f"the estimate {tokens.value:.4g}, whose interval is not known"
+            if tokens.low is None or tokens.high is None
+            else f"the lower end of {tokens.value:.4g} (95 % interval {tokens.low:.4g} to {tokens.high:.4g})"
+        )
+        yield f"The demand, {given}, is divided by {fewest(tokens):.4g} output tokens a request: {interval}, as measured at the rates at which the target kept up."
     if inputs.prices:
         demand = format_rate_per_s(inputs.priced_demand_per_s)
         peak = f"the peak demand, {demand}, as no average demand is given: the true cost is higher"

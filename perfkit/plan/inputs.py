@@ -158,7 +158,7 @@ class PlanInputs:
     is_in_tokens: bool = False
     """Whether the demands were given in output tokens."""
     tokens_per_request: Estimate | None = None
-    """The measured output tokens of a request, by which the demands were divided; None for demands in inferences."""
+    """The measured output tokens of a request; `fewest` of them divided the demands. None for demands in inferences."""
 
     @property
     def demand_per_s(self) -> float:

@@ -1,4 +1,4 @@
-"""Demands in output tokens: the tokens of a request as measured, with which they become requests."""
+"""Demands in output tokens: the fewest tokens of a request that the measurement leaves open, with which they become requests."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from perfkit.plan.inputs import PlanInputs
 from perfkit.stats.ratio_interval import Estimate, geometric_mean
 
 _TOLERANCE = 1.1
-"""The ratio up to which configurations make about equal numbers of tokens a request, so that one demand in requests is the same for all."""
+"""The ratio up to which configurations make about equal numbers of tokens a request, so that the demand in requests of the one with the fewest serves all."""
 
 
 def tokens_per_request(evidence: Evidence) -> Estimate:
@@ -47,10 +47,15 @@ def in_requests(inputs: PlanInputs, evidence: Sequence[Evidence]) -> PlanInputs:
             f"--demand in tokens: the configurations make {lowest:.4g} to {highest:.4g} output tokens a request, so that a number of tokens is another "
             "number of requests for each; plan them separately, or give the demand in requests, such as 100/s"
         )
-    each, average_per_s = found[0], inputs.average_demand_per_s
+    tokens, average_per_s = min(found, key=fewest), inputs.average_demand_per_s
     return dataclasses.replace(
         inputs,
-        tokens_per_request=each,
-        demands_per_s=tuple(demand / each.value for demand in inputs.demands_per_s),
-        average_demand_per_s=None if average_per_s is None else average_per_s / each.value,
+        tokens_per_request=tokens,
+        demands_per_s=tuple(demand / fewest(tokens) for demand in inputs.demands_per_s),
+        average_demand_per_s=None if average_per_s is None else average_per_s / fewest(tokens),
     )
+
+
+def fewest(tokens: Estimate) -> float:
+    """The lower end of the interval of the tokens a request, since fewer tokens are more requests; the estimate where it has no interval."""
+    return tokens.value if tokens.low is None else tokens.low

@@ -267,7 +267,9 @@ def _abandonment(pool: Pool) -> Abandonment:
         return Abandonment(**recorded, unknown="the server has no v2 statistics of this load")
     added = ServerCounts.added(known)
     executed, sent = added.server.success.count - added.sent.answered, added.sent
-    if not 0 <= executed <= sent.perhaps_answered:
+    if others := sent.perhaps_answered - sent.abandoned:
+        return Abandonment(**recorded, unknown=f"the server may also have executed {others:,} requests that failed without an answer")
+    if not 0 <= executed <= sent.abandoned:
         return Abandonment(**recorded, unknown="the server's counts are not of this load alone")
     compute_ns = sum(added.server.times[name].ns for name in ("compute_input", "compute_infer", "compute_output"))
     share = executed / added.server.success.count if added.server.success.count else 0.0

@@ -18,7 +18,7 @@ AT_ONCE_S = 1.0
 
 
 def pooled_surges(parts: Sequence[PointMeasurement]) -> Surges | None:
-    """The surges of a load point with the mean of each figure; None for other loads.
+    """The surges of a load point with the mean of each figure; None for other loads, and where every window ended before or with its surge.
 
     Requests belong to the slot of their intended start, so that neither late sending nor a queue moves them out of the surge.
     """
@@ -55,6 +55,8 @@ def _repetition(part: PointMeasurement) -> SurgeRepetition | None:
     series, surge = part.window.series, part.load.surge
     slot_s = series.interval_ns / NS_PER_S
     start, end = (round(instant_s / slot_s) for instant_s in (surge.start_s, surge.end_s))
+    if not series.scheduled[end:].any():
+        return None
     before, during, after = (
         float(piece.sum()) / (piece.size * slot_s) if piece.size else 0.0
         for piece in (series.good[:start], series.good[start:end], series.good[end:])
@@ -67,35 +69,38 @@ def _repetition(part: PointMeasurement) -> SurgeRepetition | None:
         after_per_s=after,
         kept_share=during / before if before else None,
         in_flight_left=int(series.in_flight_change[:end].sum()),
-        recovery_s=recovery_s(series.scheduled[end:].tolist(), beyond[end:].tolist(), slot_s, part.beyond_share)
-        if series.scheduled[end:].any()
-        else None,
+        recovery_s=recovery_s(series.scheduled[end:].tolist(), beyond[end:].tolist(), slot_s, part.beyond_share),
     )
 
 
 def _verdict(found: Sequence[SurgeRepetition], figures: Mapping[str, SurgeFigure]) -> tuple[SurgeVerdict, str]:
     """The verdict and why; it says no more than the intervals of the goodput kept and of the recovery time do.
 
-    `collapses`: no surge was recovered from within the window, or the goodput kept is below half. `degrades`: at least 0.9 of the goodput is
+    `undecided` without goodput before a surge or three repetitions. `collapses`: no surge was recovered from within the window, or the goodput kept is below half. `degrades`: at least 0.9 of the goodput is
     kept, and each repetition recovered within a second. `recovers`: each repetition recovered, but less goodput was kept, or the recovery took
     longer. Otherwise `undecided`.
     """
     kept, recovery = figures.get("kept_share"), figures.get("recovery_s")
     recovered = [one.recovery_s for one in found if one.recovery_s is not None]
-    if not recovered:
-        return "collapses", "The SLO did not hold again within the time after the surge."
     if kept is None:
         return "undecided", "No request met the SLO before the surge: give a lower base rate, or a longer limit."
-    if kept.high is not None and kept.high < COLLAPSED_SHARE:
+    if kept.low is None or kept.high is None:
+        return "undecided", "Fewer than three repetitions have no interval: measure more."
+    if not recovered:
+        return "collapses", "The SLO did not hold again within the time after the surge."
+    if kept.high < COLLAPSED_SHARE:
         return "collapses", f"During the surge goodput was at most {kept.high:.0%} of that before."
     if recovery is None:
         return "undecided", f"The SLO held again after {len(recovered)} of {len(found)} surges: give a longer time after them."
-    if kept.low is None or kept.high is None or recovery.low is None:
-        return "undecided", "Fewer than three repetitions have no interval: measure more."
     if kept.low >= COLLAPSED_SHARE:
         if kept.low >= KEPT_SHARE and max(recovered) <= AT_ONCE_S:
             return "degrades", f"During the surge goodput was at least {kept.low:.0%} of that before, and the SLO held again at once."
-        if kept.high < KEPT_SHARE or recovery.low > AT_ONCE_S:
+        if kept.high < KEPT_SHARE or (recovery.low or 0.0) > AT_ONCE_S:
             return "recovers", f"During the surge goodput was {kept.low:.0%} to {kept.high:.0%} of that before, and the SLO held again."
+    if kept.low >= KEPT_SHARE:
+        return (
+            "undecided",
+            f"The SLO held again at once after some surges only, or {AT_ONCE_S:g} s is within the recovery's interval: measure more repetitions.",
+        )
     limit = COLLAPSED_SHARE if kept.low < COLLAPSED_SHARE <= kept.high else KEPT_SHARE
     return "undecided", f"The goodput kept, {kept.low:.0%} to {kept.high:.0%}, is on both sides of {limit:.0%}: measure more repetitions."

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Collection, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from perfkit.recorder.series import Instants
 from perfkit.transport.base import Outcome, Reply
@@ -44,12 +45,12 @@ class RecentReplies:
 
     def __init__(self, *, is_open: bool, timed: Collection[Outcome]) -> None:
         self._is_open, self._timed = is_open, timed
-        self._parts: list[tuple[int, Instants, Instants, Instants, Instants]] = []
+        self._parts: list[tuple[int, Instants, Instants, Instants, npt.NDArray[np.bool_]]] = []
         self._counted = self._told = 0
         self._hole: tuple[int, int] | None = None
         """The batch that was being recorded at the last `take`: its first reply's number, and how many replies had been returned."""
 
-    def add(self, intended_ns: Instants, started_ns: Instants, finished_ns: Instants, is_timed: Instants) -> None:
+    def add(self, intended_ns: Instants, started_ns: Instants, finished_ns: Instants, is_timed: npt.NDArray[np.bool_]) -> None:
         """Adds the arrays of one batch; batches must come in order."""
         self._parts.append((self._counted, intended_ns, started_ns, finished_ns, is_timed))
         self._counted += finished_ns.size

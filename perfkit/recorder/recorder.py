@@ -62,7 +62,8 @@ class Recorder:
     change its outcome, and returns whether it was one of the sample. An OK answer within each limit of `good_within_ns` is good: `WAITED`, or the name of a time of streams or tokens. `stops` finds the stops of this
     process; they are not in the recording, because the workloads of a worker share them. With `is_streamed` the replies have the instants of their responses; `count_tokens`
     gives the tokens that an OK answer reports. With `is_live` the newest replies can be
-    taken as `LiveFigures`. `surge_slot_ns` is the interval of the series of a load with a surge. `labels` names the addresses of a target with several. The recording can be taken out piece
+    taken as `LiveFigures`. `surge_slot_ns` is the interval of the series of a load with a surge. With `some_leave` replies may have
+    the mark `may_leave`: they are in no times, since only the quick ones of such requests have a whole time. `labels` names the addresses of a target with several. The recording can be taken out piece
     by piece while load is sent; all pieces add up.
     """
 
@@ -75,6 +76,7 @@ class Recorder:
         window_end_ns: int | None,
         series_start_ns: int | None = None,
         surge_slot_ns: int | None = None,
+        some_leave: bool = False,
         is_open: bool = False,
         check: Callable[[Reply], bool] | None = None,
         good_within_ns: Mapping[str, int] | None = None,
@@ -99,7 +101,7 @@ class Recorder:
         self._recorded = 0
         self._drops: list[tuple[Instants, bool]] = []
         self._work: Iterator[None] | None = None
-        self._is_open = is_open
+        self._is_open, self._some_leave = is_open, some_leave
         self._recent = RecentReplies(is_open=is_open, timed=_IN_DISTRIBUTION) if is_live else None
         self._batch_size = _OPEN_BATCH if is_open else _BATCH
         self._series = SeriesRecorder(window_start_ns if series_start_ns is None else series_start_ns, window_end_ns, surge_slot_ns)
@@ -245,7 +247,7 @@ class Recorder:
         yield from self._count_ended(finished, codes, good, window_end_ns)
         self._record_further(window_end_ns)
         yield
-        timed = _IS_TIMED[codes]
+        timed = self._timed(batch, codes, intended, window_end_ns)
         if self._recent is not None:
             self._recent.add(intended, started, finished, timed)
         self._add_to_series(intended, finished, codes, good)
@@ -291,9 +293,19 @@ class Recorder:
         places = np.flatnonzero(inside & _IS_FAILED[codes])
         yield from self._batches.add(intended, codes, inside, times, {int(place): batch[place].payload for place in places})
 
+    def _timed(self, batch: list[Reply], codes: Instants, intended_ns: Instants, window_end_ns: int | None) -> npt.NDArray[np.bool_]:
+        """Which replies have times; those that might have been given up and were not are counted instead."""
+        timed: npt.NDArray[np.bool_] = _IS_TIMED[codes]
+        if not self._some_leave:
+            return timed
+        may_leave: npt.NDArray[np.bool_] = np.array([reply.may_leave for reply in batch], dtype=bool)
+        early_ns = intended_ns[timed & may_leave]
+        self._batches.count("answered_early", early_ns[self._is_inside(early_ns, window_end_ns)])
+        return timed & ~may_leave
+
     def _add_to_series(self, intended_ns: Instants, finished_ns: Instants, codes: Instants, good: npt.NDArray[np.bool_]) -> None:
-        self._series.add_answered(finished_ns[_IS_ANSWERED[codes]])
-        self._series.add_scheduled(intended_ns)
+        self._series.add_answered(finished_ns[_IS_ANSWERED[codes] & ~_IS_ABANDONED[codes]])
+        self._series.add_scheduled(intended_ns[~_IS_ABANDONED[codes]])
         if self._series.has_surge:
             self._series.add_good(intended_ns[good & (codes == _CODES[_OK])])
             self._series.add_in_flight(intended_ns, finished_ns[codes != _CODES[Outcome.UNFINISHED]])

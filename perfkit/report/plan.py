@@ -11,6 +11,7 @@ from perfkit.errors import ResultError
 from perfkit.plan.capacity import HOURS_PER_YEAR, count_replicas
 from perfkit.plan.model import CapacityPlan, plan_document
 from perfkit.plan.queueing import MEAN_AT_MOST, P99_AT_MOST
+from perfkit.plan.token_demand import fewest
 from perfkit.report.chart import ChartGroup
 from perfkit.report.page import Block, Bullets, Fact, Figure, Headline, Item, Page, Paragraph, next_blocks, sections_of, write_files
 from perfkit.report.plan_charts import gpu_group, held_out_group, latency_throughput_group, rate_group, throughput_group
@@ -250,7 +251,7 @@ def _capacity_sentences(plan: CapacityPlan) -> tuple[str, tuple[str, str]]:
     replicas = f"{fleet.replicas:,} replica{'s' if fleet.replicas > 1 else ''}"
     cost, tokens, per_tokens = "", inputs.tokens_per_request, ""
     if tokens is not None and chosen.cost_per_million is not None:
-        per_tokens = f", {money(chosen.cost_per_million / tokens.value, chosen)} per million output tokens"
+        per_tokens = f", {money(chosen.cost_per_million / fewest(tokens), chosen)} per million output tokens"
     if chosen.cost_per_hour is not None and chosen.cost_per_million is not None:
         cost = f", for {money(chosen.cost_per_hour, chosen)} per hour ({money(chosen.cost_per_million, chosen)} per million inferences{per_tokens})"
     low, middle, high = (format_rate_per_s(rate_per_s) for rate_per_s in (capacity.low_per_s, capacity.per_s, capacity.high_per_s))
@@ -258,7 +259,7 @@ def _capacity_sentences(plan: CapacityPlan) -> tuple[str, tuple[str, str]]:
     if chosen.batch_size > 1:
         demand, middle = demand.replace("/s", " inferences/s"), middle.replace("/s", f" requests/s of {chosen.batch_size} inferences each")
     if tokens is not None:
-        demand = f"{format_rate_per_s(inputs.demand_per_s * tokens.value).replace('/s', ' output tokens/s')}, {demand} at {tokens.value:.4g} tokens a request,"
+        demand = f"{format_rate_per_s(inputs.demand_per_s * fewest(tokens)).replace('/s', ' output tokens/s')}, {demand} at {fewest(tokens):.4g} tokens a request,"
     counts = _counts(plan)
     return (
         f"{replicas} of {chosen.name} serve{'s' if fleet.replicas == 1 else ''} {demand} within {slo_text(inputs.slo)}, decided by {fleet.reason}{cost}.",

@@ -13,7 +13,7 @@ from perfkit.result.model import Point
 from perfkit.stats.percentiles import is_withheld
 from perfkit.units import NS_PER_S, format_duration_ns
 
-_OUTCOMES = tuple(name for name in Requests.model_fields if name not in ("scheduled", "sent", "ok", "abandoned"))
+_OUTCOMES = tuple(name for name in Requests.model_fields if name not in ("scheduled", "sent", "ok", "abandoned", "answered_early"))
 _NO_ANSWERS = "no request of this load point was answered"
 
 

@@ -7,7 +7,7 @@ from perfkit.report.headline import slo_in_words
 from perfkit.report.table import Cell, Column, Kind, Table
 from perfkit.result.model import Point, Result
 from perfkit.result.search import FittedCurve, Search, SearchProbe, limit_in_words
-from perfkit.scenario.load import FURTHER_TIMES
+from perfkit.scenario.slo import FURTHER_TIMES
 from perfkit.units import format_confidence, format_rate_per_s
 
 _CONFIRMING: dict[str, Style] = {"not valid": "large hollow"}

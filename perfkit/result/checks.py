@@ -19,7 +19,7 @@ from perfkit.result.distribution import QUANTILES, Distribution
 from perfkit.result.load import ClosedLoad, ColdStartLoad, IdleLoad, Load, MixedLoad, OpenLoad
 from perfkit.result.model import Point, PointKey, Result
 from perfkit.result.search import Search
-from perfkit.scenario.load import FURTHER_TIMES
+from perfkit.scenario.slo import FURTHER_TIMES
 from perfkit.spans.breakdown import BANDS, Breakdown
 from perfkit.spans.split import PARTS
 from perfkit.stats.buckets import LONGEST_TIME_NS

@@ -30,6 +30,9 @@ class Requests(Part):
     """Not answered until the end of the drain."""
     abandoned: Annotated[int, Figure("given up", subject="requests", column="abandoned")] = 0
     """Given up by the client on purpose, as `load.abandon` says: neither answered nor failed. 0 in results of earlier versions."""
+    answered_early: Annotated[int, Figure("answered early", recorded="answered_early")] = 0
+    """Those that `load.abandon` chose and that ended before. They count by their outcome, but are in no distribution of times: the slow ones of
+    the requests chosen have no whole time, so that the quick ones alone would make the percentiles too low."""
 
     @property
     def judged(self) -> int:
@@ -49,17 +52,17 @@ class Requests(Part):
     @property
     def outcomes(self) -> dict[str, int]:
         """The number of requests of each outcome."""
-        return {name: count for name, count in self if name not in ("scheduled", "dropped", "sent")}
+        return {name: count for name, count in self if name not in ("scheduled", "dropped", "sent", "answered_early")}
 
     @property
     def timed(self) -> int:
-        """Those whose times are in the distributions: the answered ones, and those without an answer at their age."""
-        return self.ok + self.invalid_output + self.timed_out + self.unfinished
+        """Those whose times are in the distributions: the answered ones, and those without an answer at their age; none that `load.abandon` chose."""
+        return self.ok + self.invalid_output + self.timed_out + self.unfinished - self.answered_early
 
     @property
     def untimed(self) -> int:
         """The others, which failed at once."""
-        return self.sent - self.timed - self.abandoned
+        return self.sent - self.timed - self.abandoned - self.answered_early
 
 
 class Abandonment(Part):

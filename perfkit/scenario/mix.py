@@ -13,12 +13,12 @@ from perfkit.scenario.load import (
     OpenLoadSpec,
     ReplayLoadSpec,
     SearchLoadSpec,
-    Slo,
     SurgeLoadSpec,
 )
 from perfkit.scenario.origins import KeyPath
 from perfkit.scenario.section import Text
 from perfkit.scenario.sequences import Sequences, Stream
+from perfkit.scenario.slo import Slo
 from perfkit.scenario.target import Version
 from perfkit.scenario.workload import Check, SharedMemorySpec, Workload
 from perfkit.target.address import Address, WireProtocol

@@ -15,7 +15,6 @@ from perfkit.scenario.load import (
     OpenLoadSpec,
     ReplayLoadSpec,
     SearchLoadSpec,
-    Slo,
     SurgeLoadSpec,
 )
 from perfkit.scenario.measure import Fleet, Gate, Measure, Rank, Tune, check_fleet
@@ -24,6 +23,7 @@ from perfkit.scenario.openai import check_api
 from perfkit.scenario.section import Section, Text
 from perfkit.scenario.sequence_rules import check_sequences
 from perfkit.scenario.sequences import Sequences, Stream
+from perfkit.scenario.slo import Slo
 from perfkit.scenario.target import Server, Target
 from perfkit.scenario.telemetry import Gpu, Metrics, Traces, check_traces
 from perfkit.scenario.workload import Check, SharedMemorySpec, Workload

@@ -90,6 +90,8 @@ class Reply:
     """Whether the request failed only because perfkit refuses an answer of this size."""
     tokens: "TokenCounts | None" = None
     """What the server reports of the answer, set by the recorder; None if it reports nothing."""
+    may_leave: bool = False
+    """Whether the client would have given this request up if it had not ended before."""
 
 
 class ConnectTimes:

@@ -41,13 +41,21 @@ def test_given_up_requests_are_counted_and_are_no_failures(tmp_path, protocol):
     assert requests.abandoned > 10
     assert point.error_rate == 0
     assert not point.failures
-    assert point.times.count == requests.ok
+    assert point.times.count == requests.ok  # of those that were answered, none was to be given up
     assert point.abandonment is not None
     assert point.abandonment.after_ns is not None
     assert point.abandonment.after_ns.count == requests.abandoned
     # the bundled server cancels what its clients have left
     assert (point.abandonment.executed, point.abandonment.wasted_share, point.abandonment.unknown) == (0, 0.0, "")
     assert point.connections.reconnects == 0
+
+
+def test_requests_that_are_answered_in_time_count_but_have_no_times(tmp_path):
+    load = {"closed": {"concurrency": 4}, "abandon": {"share": "50%", "after": "10s"}}
+    point = run(read(tmp_path, synthetic="service=constant:5ms,servers=1000", load=load), tmp_path)
+    assert (point.requests.ok, point.requests.abandoned) == (60, 0)
+    assert 10 < point.requests.answered_early < 50
+    assert point.times.count == 60 - point.requests.answered_early
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
@@ -80,6 +88,7 @@ def test_streams_are_given_up_with_their_nth_response(tmp_path, protocol):
         ),
         ({"load": {"closed": {"concurrency": 1}, "abandon": {"share": "5%", "after": {"uniform": ["2s", "1s"]}}}}, "the shortest time"),
         ({"load": {"closed": {"concurrency": 1}, "abandon": {"share": "5%", "after": {}}}}, "exactly one of time"),
+        ({"load": {"closed": {"concurrency": 1}, "abandon": {"share": "0.01%", "after": "1s"}}}, "load.abandon.share"),
     ],
 )
 def test_what_cannot_be_given_up_is_refused(tmp_path, sections, told):

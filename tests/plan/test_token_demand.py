@@ -46,7 +46,7 @@ def test_a_demand_in_tokens_is_planned_as_the_requests_that_it_is(source):
     told = headline(plan)[0]
     assert "serve 25,000 output tokens/s, 1,000/s at 25 tokens a request, within p99 < 300 ms" in told
     assert f"${per_tokens:.2f} per million output tokens)" in told
-    assert any("is divided by 25 output tokens a request (95 % interval 25 to 25)" in one for one in plan.assumptions)
+    assert any("is divided by 25 output tokens a request: the lower end of 25 (95 % interval 25 to 25)" in one for one in plan.assumptions)
     assert "tokens" not in headline(same)[0]
 
 
@@ -87,3 +87,11 @@ def test_a_demand_names_its_unit(texts, found):
 def test_demands_of_two_units_are_refused():
     with pytest.raises(UsageError, match="give all in output tokens, such as 5000tok/s, or none"):
         parse_demands_per_s(["5000tok/s", "100/s"])
+
+
+def test_the_fewest_tokens_that_the_measurement_leaves_open_divide_the_demand(source):
+    scattered = with_tokens(source, lambda number: 20.0 + number % 2, label="a")
+    low = tokens_per_request(scattered[0]).low
+    planned = in_requests(IN_TOKENS, [*scattered, *with_tokens(source, lambda _: 21.0, label="b")])
+    assert planned.demands_per_s == (pytest.approx(25_000 / low),)
+    assert planned.average_demand_per_s == pytest.approx(10_000 / low)

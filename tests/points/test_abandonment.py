@@ -7,18 +7,21 @@ import pytest
 from perfkit.points.measured import Resources
 from perfkit.points.point import point
 from perfkit.protocol.statistics import ModelStatistics, TotalTime
+from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.recording import AnswerTotals
+from perfkit.recorder.window import cut
 from perfkit.stats.buckets import BucketCounts
 from perfkit.telemetry.server.statistics import ServerCounts
+from perfkit.transport.base import Outcome, Reply
 from tests.points.made_measurement import measurement
 
 MS = 1_000_000
 
 
-def server_counts(counted, answered, left):
+def server_counts(counted, answered, left, timed_out=0):
     """Requests of 100 ms each, of which 80 ms are computing."""
     times = {name: TotalTime(counted, counted * ms * MS) for name, ms in (("success", 100), ("compute_input", 10), ("compute_infer", 70))}
-    sent = AnswerTotals(answered=answered, perhaps_answered=left, abandoned=left)
+    sent = AnswerTotals(answered=answered, perhaps_answered=left + timed_out, abandoned=left)
     return ServerCounts(ModelStatistics("1", counted, counted, **times), ("1",), sent)
 
 
@@ -47,9 +50,25 @@ def test_a_server_that_cancels_wastes_nothing():
         (server_counts(11, answered=8, left=2), {}, "not of this load alone"),
         (server_counts(7, answered=8, left=2), {}, "not of this load alone"),
         (server_counts(10, answered=8, left=2), {"is_streamed": True}, "a stream"),
+        (server_counts(10, answered=8, left=2, timed_out=1), {}, "may also have executed 1 requests that failed"),
     ],
 )
 def test_what_the_counts_do_not_show_is_not_known(counts, changes, told):
     found = abandonment(counts, **changes)
     assert (found.executed, found.wasted_share, found.wasted_ns, found.held_ns) == (None, None, None, None)
     assert told in found.unknown
+
+
+def test_requests_that_might_have_been_given_up_are_in_no_times_so_that_slow_ones_keep_their_share():
+    """Every second request takes 300 ms, and of each kind every second one is given up after 20 ms: 50 quick and 50 slow ones have times."""
+    recorder = Recorder(window_start_ns=0, window_end_ns=10_000 * MS, some_leave=True)
+    for number in range(200):
+        started_ns, is_slow, may_leave = 40 * number * MS, bool(number % 2), number % 4 > 1
+        outcome = Outcome.ABANDONED if is_slow and may_leave else Outcome.OK
+        length_ms = 20 if outcome is Outcome.ABANDONED else 300 if is_slow else 10
+        recorder.add(Reply(outcome, started_ns, started_ns + length_ms * MS, may_leave=may_leave))
+    window = cut(recorder.finish(10_000 * MS), 0, is_open=False)
+    assert (window.outcomes[Outcome.OK], window.outcomes[Outcome.ABANDONED], window.count("answered_early")) == (150, 50, 50)
+    times = window.times["service_time"]
+    assert (times.count, times.count_above(200 * MS)) == (100, 50)
+    assert int(window.series.scheduled.sum()) == int(window.series.answered.sum()) == 150

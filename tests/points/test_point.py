@@ -93,7 +93,7 @@ def test_every_request_has_one_outcome_and_the_sums_agree(measured):
     times_ms = {"rejected": 1, "timed_out": 900, "connect_failed": 2, "broken": 3, "invalid_output": 4, "unfinished": 800}
     found = point(measured([10 * MS] * 73, others={name: [times_ms[name] * MS] * count for name, count in counts.items()}))
     requests = found.requests.model_dump()
-    assert requests == {"scheduled": 100, "dropped": 0, "sent": 100, "ok": 73, **counts, "abandoned": 0}
+    assert requests == {"scheduled": 100, "dropped": 0, "sent": 100, "ok": 73, **counts, "abandoned": 0, "answered_early": 0}
     assert requests["scheduled"] == requests["dropped"] + requests["sent"]
     assert requests["sent"] == sum(count for name, count in requests.items() if name not in ("scheduled", "dropped", "sent"))
     assert found.error_rate == pytest.approx(1 - 73 / 100)

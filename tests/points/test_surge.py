@@ -93,3 +93,9 @@ def test_a_surge_is_told_in_a_table_a_chart_and_a_sentence():
     assert np.mean([arrivals.ys[index] for index in inside]) == pytest.approx(300, rel=0.02)
     assert np.mean([good.ys[index] for index in inside]) == pytest.approx(CAPACITY, rel=0.05)
     assert surge_sentence(point).startswith("degrades: goodput 100/s before the surge, 20")
+
+
+def test_nothing_is_said_of_a_target_that_never_met_the_slo_or_was_overloaded_once():
+    down = _summary(300, most_waiting=-(10**9)).surge
+    assert (down.verdict, down.reason.split(":")[0]) == ("undecided", "No request met the SLO before the surge")
+    assert _summary(900, repetitions=1).surge.verdict == "undecided"

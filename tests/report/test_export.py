@@ -18,8 +18,11 @@ from perfkit.recorder.histogram import percentile_distribution
 from perfkit.report.chart import BLUE, VERMILLION
 from perfkit.report.chart_rules import many_colour
 from perfkit.report.matplotlib_charts import draw
+from perfkit.report.mlflow_export import params_of
 from perfkit.report.time_charts import time_group
 from perfkit.report.timeline import read_timeline
+from perfkit.result.file import read_result
+from perfkit.scenario.file import read_scenario, scenario_document
 from perfkit.stats.buckets import BucketCounts
 from tests import stored_results
 from tests.report.conftest import Synthetic
@@ -288,3 +291,24 @@ def test_the_percentiles_are_those_of_the_values_in_milliseconds():
     assert float(figures["Mean"]) == pytest.approx(500.5, rel=1e-3)
     assert float(figures["StdDeviation"]) == pytest.approx(math.sqrt((1000**2 - 1) / 12), rel=1e-3)
     assert float(figures["Max"]) == pytest.approx(1000, rel=1e-3)
+
+
+def test_what_mlflow_gets_has_no_secrets(tmp_path):
+    scenario = tmp_path / "s.yaml"
+    scenario.write_text(
+        "target: {url: 'http://me:s3cret@127.0.0.1:8000', model: m, headers: {authorization: Bearer s3cret, x-key: '${KEY}'}}\n"
+        "load: {closed: {concurrency: 1}}\n"
+    )
+    document = scenario_document(read_scenario(scenario, environ={"KEY": "s3cret"}).scenario)
+    params = params_of(read_result(stored_results.write(tmp_path / "result", {**stored_results.document(), "scenario": document}))[0])
+    assert params["target.headers.authorization"] == "<redacted>"
+    assert "s3cret" not in " ".join(params.values())
+
+
+def test_one_format_alone_goes_to_stdout(folders, tmp_path, capsys):
+    assert main(["report", str(folders[0]), "--bencher", "-", "--hgrm", str(tmp_path / "h")]) == 0
+    streams = capsys.readouterr()
+    assert set(json.loads(streams.out)) == {"smoke: http, concurrency 4"}
+    assert ".hgrm" in streams.err
+    assert main(["report", str(folders[0]), "--bencher", "-", "--csv", "-"]) == 2
+    assert "--csv and --bencher: one format alone goes to stdout" in capsys.readouterr().err

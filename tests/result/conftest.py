@@ -42,7 +42,7 @@ POINT = {
     "warmup_s": 1.0,
     "duration_s": 2.0,
     "requests": {
-        "scheduled": 4, "dropped": 0, "sent": 4, "ok": 3, "rejected": 1, "timed_out": 0, "connect_failed": 0, "broken": 0, "invalid_output": 0, "unfinished": 0, "abandoned": 0,
+        "scheduled": 4, "dropped": 0, "sent": 4, "ok": 3, "rejected": 1, "timed_out": 0, "connect_failed": 0, "broken": 0, "invalid_output": 0, "unfinished": 0, "abandoned": 0, "answered_early": 0,
     },
     "rejected_by_status": {"503": 1},
     "checked": 2,

@@ -30,7 +30,7 @@ KEYS = {
     ("points", 0, "warnings", 0): {"code", "message"},
     ("points", 0, "incidents", 0): {"kind", "repetition", "start_s", "length_s", "failed"},
     ("points", 0, "requests"): {
-        "scheduled", "dropped", "sent", "ok", "rejected", "timed_out", "connect_failed", "broken", "invalid_output", "unfinished", "abandoned",
+        "scheduled", "dropped", "sent", "ok", "rejected", "timed_out", "connect_failed", "broken", "invalid_output", "unfinished", "abandoned", "answered_early",
     },
     ("points", 0, "service_time_ns"): {"count", "min", "mean", "stddev", *PERCENTILES, "max"},
     ("points", 0, "failure_time_ns"): {"count", "min", "mean", "stddev", *PERCENTILES, "max"},
