@@ -11,8 +11,8 @@ from perfkit.stats.recovery import mean_over_repetitions, recovery_s
 from perfkit.units import NS_PER_S
 
 _FIGURES = [name for name in SurgeRepetition.model_fields if name != "repetition"]
-KEPT_SHARE, COLLAPSED_SHARE = 0.9, 0.5
-"""The shares of the goodput before a surge that a target that degrades keeps at least, and one that collapses at most."""
+KEPT_SHARE = 0.9
+"""The share of the goodput before a surge that a target that degrades keeps at least."""
 AT_ONCE_S = 1.0
 """A target that meets its SLO again within this time after a surge has recovered at once."""
 
@@ -76,9 +76,9 @@ def _repetition(part: PointMeasurement) -> SurgeRepetition | None:
 def _verdict(found: Sequence[SurgeRepetition], figures: Mapping[str, SurgeFigure]) -> tuple[SurgeVerdict, str]:
     """The verdict and why; it says no more than the intervals of the goodput kept and of the recovery time do.
 
-    `undecided` without goodput before a surge or three repetitions. `collapses`: no surge was recovered from within the window, or the goodput kept is below half. `degrades`: at least 0.9 of the goodput is
-    kept, and each repetition recovered within a second. `recovers`: each repetition recovered, but less goodput was kept, or the recovery took
-    longer. Otherwise `undecided`.
+    `undecided` without goodput before a surge or three repetitions. `collapses`: no surge was recovered from within the window. `degrades`: each
+    was, within a second, and at least 0.9 of the goodput was kept. `recovers`: each was, but less goodput was kept, or the recovery took longer.
+    Otherwise `undecided`.
     """
     kept, recovery = figures.get("kept_share"), figures.get("recovery_s")
     recovered = [one.recovery_s for one in found if one.recovery_s is not None]
@@ -88,19 +88,13 @@ def _verdict(found: Sequence[SurgeRepetition], figures: Mapping[str, SurgeFigure
         return "undecided", "Fewer than three repetitions have no interval: measure more."
     if not recovered:
         return "collapses", "The SLO did not hold again within the time after the surge."
-    if kept.high < COLLAPSED_SHARE:
-        return "collapses", f"During the surge goodput was at most {kept.high:.0%} of that before."
-    if recovery is None:
+    if recovery is None or recovery.low is None:
         return "undecided", f"The SLO held again after {len(recovered)} of {len(found)} surges: give a longer time after them."
-    if kept.low >= COLLAPSED_SHARE:
-        if kept.low >= KEPT_SHARE and max(recovered) <= AT_ONCE_S:
-            return "degrades", f"During the surge goodput was at least {kept.low:.0%} of that before, and the SLO held again at once."
-        if kept.high < KEPT_SHARE or (recovery.low or 0.0) > AT_ONCE_S:
-            return "recovers", f"During the surge goodput was {kept.low:.0%} to {kept.high:.0%} of that before, and the SLO held again."
+    shares = f"{kept.low:.0%} to {kept.high:.0%}"
+    if kept.low >= KEPT_SHARE and max(recovered) <= AT_ONCE_S:
+        return "degrades", f"During the surge goodput was at least {kept.low:.0%} of that before, and the SLO held again at once."
+    if kept.high < KEPT_SHARE or recovery.low > AT_ONCE_S:
+        return "recovers", f"During the surge goodput was {shares} of that before, and the SLO held again."
     if kept.low >= KEPT_SHARE:
-        return (
-            "undecided",
-            f"The SLO held again at once after some surges only, or {AT_ONCE_S:g} s is within the recovery's interval: measure more repetitions.",
-        )
-    limit = COLLAPSED_SHARE if kept.low < COLLAPSED_SHARE <= kept.high else KEPT_SHARE
-    return "undecided", f"The goodput kept, {kept.low:.0%} to {kept.high:.0%}, is on both sides of {limit:.0%}: measure more repetitions."
+        return "undecided", f"{AT_ONCE_S:g} s is within the interval of the recovery time: measure more repetitions."
+    return "undecided", f"The goodput kept, {shares}, is on both sides of {KEPT_SHARE:.0%}: measure more repetitions."

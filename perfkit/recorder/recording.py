@@ -110,7 +110,7 @@ class AnswerTotals(NamedTuple):
     """Requests that ended without an answer, although the server may have sent one."""
     rejected: int = 0
     abandoned: int = 0
-    """Those of `perhaps_answered` that the client gave up on purpose."""
+    """The part of `perhaps_answered` that the client gave up on purpose."""
 
     @classmethod
     def added(cls, parts: "Iterable[AnswerTotals]") -> "AnswerTotals":

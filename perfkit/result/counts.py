@@ -31,8 +31,8 @@ class Requests(Part):
     abandoned: Annotated[int, Figure("given up", subject="requests", column="abandoned")] = 0
     """Given up by the client on purpose, as `load.abandon` says: neither answered nor failed. 0 in results of earlier versions."""
     answered_early: Annotated[int, Figure("answered early", recorded="answered_early")] = 0
-    """Those that `load.abandon` chose and that ended before. They count by their outcome, but are in no distribution of times: the slow ones of
-    the requests chosen have no whole time, so that the quick ones alone would make the percentiles too low."""
+    """Requests that `load.abandon` chose and that ended before they were given up. They count by their outcome, but are in no distribution of times: the
+    slow ones of the requests chosen have no whole time, so that the quick ones alone would make the percentiles too low."""
 
     @property
     def judged(self) -> int:
@@ -56,7 +56,7 @@ class Requests(Part):
 
     @property
     def timed(self) -> int:
-        """Those whose times are in the distributions: the answered ones, and those without an answer at their age; none that `load.abandon` chose."""
+        """Requests whose times are in the distributions: the answered ones, and those without an answer at their age; none that `load.abandon` chose."""
         return self.ok + self.invalid_output + self.timed_out + self.unfinished - self.answered_early
 
     @property
@@ -113,9 +113,9 @@ class Tokens(Part):
     """The tokens of the requests of the window that were answered ok, as the server reports them; perfkit counts none itself."""
 
     input: Annotated[int, Figure("input tokens", subject="tokens", recorded="input_tokens", column="input_tokens")]
-    """Those of the prompts, of all answers that report them together."""
+    """The tokens of the prompts, summed over all answers that report them."""
     output: Annotated[int, Figure("output tokens", subject="tokens", recorded="output_tokens", column="output_tokens")]
-    """Those of the answers, reasoning included."""
+    """The tokens of the answers, reasoning included."""
     reported: Annotated[int, Figure("answers with usage", subject="tokens", recorded="tokens_reported")]
     """The answers that report their tokens."""
     several_in_event: Annotated[int, Figure(recorded=KEY)]

@@ -47,4 +47,4 @@ class Surges(Part):
     scheduled_per_s: tuple[float, ...]
     """Arrivals over the window, as a mean over the repetitions."""
     good_per_s: tuple[float, ...]
-    """Those of them that were answered within the SLO, by their intended starts."""
+    """Arrivals that were answered within the SLO, by their intended starts."""

@@ -92,6 +92,7 @@ def test_demands_of_two_units_are_refused():
 def test_the_fewest_tokens_that_the_measurement_leaves_open_divide_the_demand(source):
     scattered = with_tokens(source, lambda number: 20.0 + number % 2, label="a")
     low = tokens_per_request(scattered[0]).low
+    assert low is not None
     planned = in_requests(IN_TOKENS, [*scattered, *with_tokens(source, lambda _: 21.0, label="b")])
-    assert planned.demands_per_s == (pytest.approx(25_000 / low),)
+    assert planned.demands_per_s == pytest.approx((25_000 / low,))
     assert planned.average_demand_per_s == pytest.approx(10_000 / low)

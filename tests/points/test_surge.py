@@ -62,7 +62,7 @@ def test_a_backlog_and_its_recovery_are_those_of_the_closed_form():
     assert found.surge.figures["in_flight_left"].value == pytest.approx(backlog, abs=2)
     assert found.surge.figures["recovery_s"].value == pytest.approx(drained_s, abs=0.05)
     assert found.surge.figures["before_per_s"].value == pytest.approx(BASE, rel=0.02)
-    assert found.surge.verdict == "collapses"
+    assert found.surge.verdict == "recovers"
     assert not {"overloaded", "not_steady", "stall", "error_burst"} & {one.code for one in found.warnings}
     assert (found.slo, found.incidents) == (None, ())
 
