@@ -159,7 +159,7 @@ def cpu_us(url: str, abandon: dict[str, Any] | None) -> float:
 
 def add_costs(page: Report, rounds: int) -> None:
     """What the requests that nobody gives up cost the worker, beside a load without `abandon`, in turn on one server."""
-    never, given_up = {"share": 0.0001, "after": "10s"}, {"share": _SHARE, "after": "5ms"}
+    never, given_up = {"share": 0.001, "after": "10s"}, {"share": _SHARE, "after": "5ms"}
     with running_server("--model=synthetic", "--synthetic=service=constant:10ms,servers=1000") as server:
         costs_us = [[cpu_us(server.url(), one) for one in (None, never, given_up)] for _ in range(rounds)]
     page.section(
@@ -179,7 +179,6 @@ def main() -> int:
     page = Report(options.out, "Requests that clients give up")
     page.add(
         describe_machine(),
-        "Other work went on beside these runs.",
         f"{options.requests} requests of each case, {_RATE_PER_S} a second; {_SHARE:.0%} of the clients leave.",
     )
     columns = (

@@ -28,7 +28,8 @@ def run_next_steps(result: Result, warnings: Sequence[GroupedWarning]) -> tuple[
     if any(point.valid and point.slo is not None and point.slo.verdict == "violated" for point in result.summary):
         return (("Next: see where the time of its requests goes.", "perfkit explain RESULT"),)
     text = "Next: to tell whether a change makes it slower, measure the servers before and after it in pairs."
-    return ((text, "perfkit gate SCENARIO --baseline TARGET --candidate TARGET"),) if any(one.valid for one in result.summary) else ()
+    can_gate = any(one.valid and not (one.cold_start or one.idle or one.surge) for one in result.summary)
+    return ((text, "perfkit gate SCENARIO --baseline TARGET --candidate TARGET"),) if can_gate else ()
 
 
 def _after_search(search: Search) -> Iterator[tuple[str, str]]:

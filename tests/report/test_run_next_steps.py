@@ -33,6 +33,13 @@ def test_a_run_names_the_remedy_first_then_why_an_slo_is_missed(result, command)
     assert commands(result) == [command]
 
 
+@pytest.mark.parametrize("name", ["cold_start", "idle", "surge"])
+def test_no_gate_is_proposed_for_loads_that_a_gate_refuses(name):
+    result = closed(812.0)
+    points = tuple(point.model_copy(update={name: object()}) for point in result.summary)
+    assert commands(result.model_copy(update={"summary": points})) == []
+
+
 @pytest.mark.parametrize(
     ("reason", "expected"),
     [
