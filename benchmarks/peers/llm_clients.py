@@ -1,6 +1,6 @@
 """perfkit beside AIPerf and guidellm on the bundled server's OpenAI API: a stall that all should see, and what an event costs them.
 
-    python -m benchmarks.peers.llm_clients --aiperf PATH/bin/aiperf --guidellm PATH/bin/guidellm [--part stall cost] [--rate 20 100]
+    python -m benchmarks.peers.llm_clients --aiperf PATH/bin/aiperf --guidellm PATH/bin/guidellm [--part stall cost most] [--rate 20 100]
                                            [--streams 1 16 64] [--rounds 2] [--seconds 40] [--realtime stall] [--out reports/llm-clients.md]
 
 Each of the two is installed by the caller in an environment of its own (`pip install aiperf`, `pip install guidellm`); one that is not given is left
@@ -10,7 +10,8 @@ reports. Both need a tokenizer nevertheless: guidellm's Python makes one whose t
 *stall*: requests at a fixed rate, while no request gets its first event in one second of every ten. The truth is what the simulated queue
 gives for arrivals at exactly that rate, in whole periods. *cost*: closed loops that send short answers first and long ones then; CPU seconds, user and
 system, of the client and all processes that it started, between two instants of each half, by the requests that the server counted between them. What
-clients do before their first request and after their last one is not in it. The stall takes about 5 minutes, the cost 4.
+clients do before their first request and after their last one is not in it. *most*: twice as many streams each time, until a client delivers less than
+the declared times give, or perfkit calls its own point not valid. The stall takes about 5 minutes, the cost 4, the most streams 4.
 """
 
 import argparse
@@ -43,6 +44,8 @@ STALL_TOKENS = 8
 LONG_TOKENS, SHORT_TOKENS = 32, 4
 EVENTS_PER_S = 1600  # of all streams of a closed loop, or 1000 of a single one: what the server can send on time beside a busy client
 COST_SECONDS = 2.0  # of the requests of each length, whose first and last are left out
+MOST_GAP_MS, MOST_TOKENS, MOST_SECONDS = 40.0, 16, 6.0
+KEPT_SHARE = 0.9  # of the declared rate, below which a client counts as behind: its first and last requests are in the rate
 _LEFT_OUT = 8  # besides one for each stream: what clients ask before their load is counted, too
 _TIMEOUT_S = 240
 _POLL_INTERVAL_S = 0.1
@@ -76,11 +79,12 @@ class Sample(NamedTuple):
 
 
 class LlmFigures(NamedTuple):
-    """What a client reports, and the samples of its run."""
+    """What a client reports, and the samples of its run; `verdict` is why perfkit calls its own point not valid."""
 
     per_s: float
     first_token_p99_ms: float
     samples: Sequence[Sample]
+    verdict: str = ""
 
 
 LlmClient = Callable[[LlmLoad, pathlib.Path], LlmFigures]
@@ -148,7 +152,8 @@ def run_own(load: LlmLoad, folder: pathlib.Path) -> LlmFigures:
     requests, p99_ns = point["requests"], point["first_token_time_ns"]["p99"]
     if requests["ok"] != requests["sent"]:
         raise ClientError(f"perfkit had failures: {requests}")
-    return LlmFigures(point["throughput_per_s"], float("nan") if p99_ns is None else p99_ns / 1e6, samples)
+    verdict = "" if point["valid"] else ", ".join(f"`{warning['code']}`" for warning in point["warnings"])
+    return LlmFigures(point["throughput_per_s"], float("nan") if p99_ns is None else p99_ns / 1e6, samples, verdict)
 
 
 def aiperf_client(program: pathlib.Path, tokenizer: pathlib.Path) -> LlmClient:
@@ -340,6 +345,33 @@ def compare_costs(report: Report, clients: Mapping[str, LlmClient], options: arg
             report.row(streams, f"{gap_ms:g} ms", name, *cells, _ratio(columns[1], own_ms) if name != OWN else "")
 
 
+def compare_most_streams(report: Report, clients: Mapping[str, LlmClient], options: argparse.Namespace) -> None:
+    """The section on the highest number of streams that a client drives."""
+    stream_s = (5 + MOST_GAP_MS * (MOST_TOKENS - 1)) / 1e3
+    declared = f"service=constant:5ms,servers=4096,gap={MOST_GAP_MS:g}ms,usage=chunks"
+    report.section(
+        "The most streams",
+        f"Closed loops of answers of {MOST_TOKENS} tokens, {MOST_GAP_MS:g} ms apart (`{declared}`), about {MOST_SECONDS:g} s each{_at(options, 'most')}, with twice as many streams each time, until a client "
+        f"delivers less than {KEPT_SHARE:.0%} of what the declared times give, or perfkit calls its own point not valid. The server shares the CPUs: it may be what falls behind. perfkit alone says so itself; of the others it has to be "
+        "compared with what was declared.",
+        "",
+    )
+    report.table("client", ">streams", ">delivered", ">of the declared", ">CPU per request", ">CPUs used", "verdict of perfkit")
+    for name, client in clients.items():
+        streams, is_behind = 16, False
+        while not is_behind:
+            count = (2 + round(MOST_SECONDS / stream_s)) * streams  # in whole waves: a last one of fewer would lower the rate
+            with running_server("--model=synthetic", "--synthetic", declared, "--max-connections=100000") as server:
+                found = measured(client, LlmLoad(server, [MOST_TOKENS] * count, streams=streams))
+            kept = found.per_s * stream_s / streams
+            cpu_ms = _cpu_ms(found.samples, streams, count - streams)
+            verdict = (found.verdict or "valid") if name == OWN else ""
+            report.row(
+                name, streams, f"{found.per_s:.1f}/s", f"{kept:.0%}", f"{cpu_ms:.2f} ms", f"{cpu_ms * found.per_s / 1e3:.2f}", verdict
+            )
+            is_behind, streams = bool(found.verdict) or kept < KEPT_SHARE, 2 * streams
+
+
 def _with_range(values: Sequence[float], unit: str) -> str:
     digits = 0 if unit == "us" else 2
     whole = f"{statistics.median(values):.{digits}f} {unit}"
@@ -362,7 +394,7 @@ def version(program: pathlib.Path, package: str) -> str:
 def main() -> int:
     """Prints the tables."""
     options = program_options(
-        __doc__, out="llm-clients", aiperf=pathlib.Path, guidellm=pathlib.Path, part=(["stall", "cost"], "what to measure"), rate=([20.0, 100.0], "requests a second"),
+        __doc__, out="llm-clients", aiperf=pathlib.Path, guidellm=pathlib.Path, part=(["stall", "cost", "most"], "what to measure"), rate=([20.0, 100.0], "requests a second"),
         streams=([1, 16, 64], "streams of the closed loops"), seconds=(40.0, "length of a run with stalls"), rounds=(2, "how often each cost is measured"),
         realtime=("", "the part whose servers and clients run at real-time priority, on a machine that is busy"),
     )  # fmt: skip
@@ -383,7 +415,7 @@ def main() -> int:
             "All take the numbers of tokens from the server. AIPerf and guidellm want a tokenizer nevertheless; it is one made by a script, whose tokens are words.",
         )
         try:
-            for part, compare in (("stall", compare_stalls), ("cost", compare_costs)):
+            for part, compare in (("stall", compare_stalls), ("cost", compare_costs), ("most", compare_most_streams)):
                 if part in options.part:
                     with priority(options, part):
                         compare(report, clients, options)
