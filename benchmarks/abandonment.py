@@ -2,7 +2,7 @@
 
     python -m benchmarks.abandonment [--requests 200] [--rounds 3] [--out reports/abandonment.md]
 
-The work is declared: 100 ms a request on 8 instances of a Python model at about half of their capacity, or a stream of 10 responses, 20 ms apart. A fifth of the clients gives up
+The work is declared: 100 ms a request on 8 instances of a Python model at about half of their capacity, or a stream of 10 responses, 50 ms apart, on 16. A fifth of the clients gives up
 after half of it, or while the request waits. Beside perfkit's figures stands the increase of the server's own counter, read by this program. The exit code is 1 if the requests offered are not
 those answered and given up, if `executed` is not what the server counted beyond the answers, if the wasted share or the wasted time is off by more than 2 % of what was declared, if
 the bundled server, which cancels, wasted anything, or if the other requests cost more CPU than without `abandon`.
@@ -28,6 +28,7 @@ from benchmarks.tune_live import MODELS
 _WORK_MS, _INSTANCES, _RATE_PER_S, _SHARE = 100, 8, 40, 0.2
 _MOST_ERROR, _MOST_COST = 0.02, 1.05
 _IN_FLIGHT = 4
+_GAP_MS, _LEFT_RESPONSES, _STREAM_INSTANCES = 50, 5, 16
 _CONFIG = """backend: "python"
 max_batch_size: 1
 dynamic_batching {{ }}
@@ -37,13 +38,19 @@ instance_group [ {{ kind: KIND_CPU, count: {instances} }} ]
 parameters {{ key: "item_ms", value: {{ string_value: "{work_ms}" }} }}
 """
 _WORK_INPUT = {"INPUT0": {"generate": "ones", "shape": [4]}}
+_STREAM_CONFIG = """backend: "python"
+model_transaction_policy {{ decoupled: true }}
+input [ {{ name: "INPUT0", data_type: TYPE_FP32, dims: [ 4 ] }} ]
+output [ {{ name: "OUTPUT0", data_type: TYPE_FP32, dims: [ 4 ] }} ]
+instance_group [ {{ kind: KIND_CPU, count: {instances} }} ]
+parameters {{ key: "gap_ms", value: {{ string_value: "{gap_ms}" }} }}
+"""
 _STREAM_INPUT = {"IN": {"value": [*range(10)]}, "DELAY": {"value": [20] * 10}, "WAIT": {"value": [0]}}
 _HALF, _IN_QUEUE = f"{_WORK_MS // 2}ms", f"{_WORK_MS * 3 // 2}ms"
-_SYNTHETIC = f"service=constant:{_WORK_MS}ms,servers=1000"
-_STREAMED = "service=constant:20ms,servers=1000,responses=10,gap=20ms"
-
+_FIVE = {"events": 5}
 
 _OPEN = {"open": {"rate": [_RATE_PER_S], "arrivals": "poisson"}}
+_STREAMS = {"open": {"rate": [15], "arrivals": "poisson"}}
 _QUEUED = {"closed": {"concurrency": [_IN_FLIGHT]}}
 
 
@@ -57,7 +64,7 @@ class Case(NamedTuple):
     after: object
     stream: bool = False
     work_ms: float | None = None
-    """The declared computing time, where the server counts it as such."""
+    """The declared computing time of a request that is wasted, where the server counts it as such."""
     load: Mapping[str, Any] = _OPEN
 
 
@@ -66,14 +73,28 @@ TRITON = (
     Case("gRPC", "grpc", "declared_work", _WORK_INPUT, _HALF, work_ms=_WORK_MS),
     Case("HTTP, in the queue", "http", "queued_work", _WORK_INPUT, _IN_QUEUE, work_ms=_WORK_MS, load=_QUEUED),
     Case("gRPC, in the queue", "grpc", "queued_work", _WORK_INPUT, _IN_QUEUE, work_ms=_WORK_MS, load=_QUEUED),
-    Case("stream over HTTP", "http", "repeat_int32", _STREAM_INPUT, {"events": 5}, stream=True),
-    Case("stream over gRPC", "grpc", "repeat_int32", _STREAM_INPUT, {"events": 5}, stream=True),
+    *(
+        Case(
+            f"stream over {name}",
+            name.lower(),
+            "declared_stream",
+            _WORK_INPUT,
+            _FIVE,
+            stream=True,
+            work_ms=_GAP_MS * _LEFT_RESPONSES,
+            load=_STREAMS,
+        )
+        for name in ("HTTP", "gRPC")
+    ),
+    Case("stream sent by a thread, HTTP", "http", "repeat_int32", _STREAM_INPUT, _FIVE, stream=True),
+    Case("stream sent by a thread, gRPC", "grpc", "repeat_int32", _STREAM_INPUT, _FIVE, stream=True),
 )
+_SYNTHETIC = ("--model=synthetic", f"--synthetic=service=constant:{_WORK_MS}ms,servers=1000")
 BUNDLED = (
     (_SYNTHETIC, Case("HTTP", "http", "synthetic", _WORK_INPUT, _HALF)),
     (_SYNTHETIC, Case("gRPC", "grpc", "synthetic", _WORK_INPUT, _HALF)),
-    (_STREAMED, Case("stream over HTTP", "http", "synthetic", _WORK_INPUT, {"events": 5}, stream=True)),
-    (_STREAMED, Case("stream over gRPC", "grpc", "synthetic", _WORK_INPUT, {"events": 5}, stream=True)),
+    (("--model=repeat_int32",), Case("stream over HTTP", "http", "repeat_int32", _STREAM_INPUT, _FIVE, stream=True)),
+    (("--model=repeat_int32",), Case("stream over gRPC", "grpc", "repeat_int32", _STREAM_INPUT, _FIVE, stream=True)),
 )
 
 
@@ -86,6 +107,10 @@ def models_folder() -> Iterator[pathlib.Path]:
             (own / "1").mkdir(parents=True)
             (own / "config.pbtxt").write_text(_CONFIG.format(instances=instances, work_ms=_WORK_MS))
             shutil.copy(MODELS / "law.py", own / "1" / "model.py")
+        own = pathlib.Path(name, "declared_stream")
+        (own / "1").mkdir(parents=True)
+        (own / "config.pbtxt").write_text(_STREAM_CONFIG.format(instances=_STREAM_INSTANCES, gap_ms=_GAP_MS))
+        shutil.copy(MODELS / "stream.py", own / "1" / "model.py")
         shutil.copytree(TRAFFIC_MODELS / "repeat_int32", pathlib.Path(name, "repeat_int32"))
         yield pathlib.Path(name)
 
@@ -114,11 +139,12 @@ def measured(url: str, port: int, case: Case, requests: int) -> tuple[dict[str, 
     return point, succeeded(port, case.model) - before - 1
 
 
-def warm_up(url: str, model: str) -> None:
+def warm_up(url: str, model: str, *, is_streamed: bool = False) -> None:
     """Lets each instance of a model execute."""
     load = {"closed": {"concurrency": _INSTANCES}}
     measure = {"warmup": "0s", "requests": 4 * _INSTANCES, "repetitions": 1}
-    run_perfkit({"target": {"url": url, "model": model}, "workload": {"inputs": _WORK_INPUT}, "load": load, "measure": measure})
+    document = {"target": {"url": url, "model": model}, "workload": {"inputs": _WORK_INPUT}, "load": load, "measure": measure}
+    run_perfkit(document | ({"stream": {}} if is_streamed else {}))
 
 
 def add_case(page: Report, case: Case, point: dict[str, Any], counted: int, *, is_cancelled: bool) -> None:
@@ -127,17 +153,17 @@ def add_case(page: Report, case: Case, point: dict[str, Any], counted: int, *, i
     offered, ok, given_up, executed = requests["scheduled"], requests["ok"], requests["abandoned"], found.get("executed")
     share, wasted_ms = found.get("wasted_share"), (found.get("wasted_ns") or 0) / 1e6
     is_right = offered == ok + given_up and given_up > 0
-    beyond, work_ms = counted - ok, None
-    if case.stream:  # counted however much of it was sent
-        is_right &= executed is None
+    beyond = given_up if case.stream else counted - ok  # streams are counted however much of them was sent
+    work_ms = beyond * case.work_ms if case.work_ms else None
+    if case.stream:
+        is_right &= executed is None and (share is not None) == bool(work_ms or is_cancelled)
     else:
         declared = beyond / counted
         is_right &= executed == beyond and share is not None and abs(share - declared) <= _MOST_ERROR * declared
-        work_ms = beyond * case.work_ms if case.work_ms else None
     if work_ms:
         is_right &= abs(wasted_ms / work_ms - 1) <= _MOST_ERROR
-    if is_cancelled and not case.stream:
-        is_right &= executed == 0
+    if is_cancelled:
+        is_right &= share == 0
     page.judged_row(
         is_right, case.name, offered, ok, given_up, counted, "not known" if executed is None else executed,
         "–" if share is None else f"{share:.2%}", f"{wasted_ms:,.0f} ms of {work_ms:,.0f} ms" if work_ms else "–",
@@ -197,18 +223,20 @@ def main() -> int:
         page.section(
             f"Triton {triton.version}",
             f"{_WORK_MS} ms of work on {_INSTANCES} instances, given up after {_HALF}; in the queue: one instance, {_IN_FLIGHT} in flight, "
-            f"given up after {_IN_QUEUE}. Streams of 10 responses, 20 ms apart, given up with the fifth.",
+            f"given up after {_IN_QUEUE}. Streams of 10 responses, {_GAP_MS} ms apart, sent while the request executes, on {_STREAM_INSTANCES} instances, given up with the fifth; or sent by a "
+            "thread of the model, whose time Triton does not count.",
             "",
         )
         for model in ("declared_work", "queued_work"):
             warm_up(triton.url(), model)
+        warm_up(triton.url(), "declared_stream", is_streamed=True)
         page.table(*columns)
         for case in TRITON:
             add_case(page, case, *measured(triton.url(case.protocol), triton.http_port, case, options.requests), is_cancelled=False)
     page.section("The bundled server", "It cancels what its clients have left.", "")
     page.table(*columns)
-    for declaration, case in BUNDLED:
-        with running_server("--model=synthetic", f"--synthetic={declaration}") as server:
+    for server_options, case in BUNDLED:
+        with running_server(*server_options) as server:
             add_case(page, case, *measured(server.url(case.protocol), server.http_port, case, options.requests), is_cancelled=True)
     add_costs(page, options.rounds)
     return page.write()

@@ -56,6 +56,7 @@ from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S
 
 _START_FIGURES = tuple(name for name in ColdStart.model_fields if name not in ("repetition", "failed_before_answer", "times_ns"))
+_TIMED_STREAMS = 0.9  # of the client's time; that of a server which counts a stream as done while it is being sent is far below
 _FURTHER = [one.figure.recorded for one in declared(Point) if one.figure.log_tag and not one.figure.is_of_all]
 """The times whose intervals are in `further_intervals`."""
 
@@ -259,21 +260,27 @@ def _requests(pool: Pool) -> Requests:
 def _abandonment(pool: Pool) -> Abandonment:
     """What the server did for requests that were given up, by its statistics of the whole load points, warm-up and drain included."""
     recorded = pool.recorded(Abandonment)
-    if pool.parts[0].is_streamed:
-        return Abandonment(**recorded, unknown="servers count a stream in the same way whether or not they sent all of it")
     counts = [part.resources.server for part in pool.parts]
     known = [one for one in counts if one is not None]
     if not known or len(known) < len(counts):
         return Abandonment(**recorded, unknown="the server has no v2 statistics of this load")
     added = ServerCounts.added(known)
-    executed, sent = added.server.success.count - added.sent.answered, added.sent
+    server, sent = added.server, added.sent
     if others := sent.perhaps_answered - sent.abandoned:
         return Abandonment(**recorded, unknown=f"the server may also have executed {others:,} requests that failed without an answer")
+    executed = server.success.count - sent.answered
     if not 0 <= executed <= sent.abandoned:
         return Abandonment(**recorded, unknown="the server's counts are not of this load alone")
-    compute_ns = sum(added.server.times[name].ns for name in ("compute_input", "compute_infer", "compute_output"))
-    share = executed / added.server.success.count if added.server.success.count else 0.0
-    mean_ns, after = added.server.success.mean_ns or 0.0, recorded["after_ns"]
+    compute_ns = sum(server.times[name].ns for name in ("compute_input", "compute_infer", "compute_output"))
+    if pool.parts[0].is_streamed:  # counted and timed however much of it was sent
+        server_ns, client_ns = server.success.ns + server.fail.ns, sent.answered_ns + sent.abandoned_ns
+        if executed + server.fail.count != sent.abandoned or server_ns < _TIMED_STREAMS * client_ns:
+            return Abandonment(**recorded, unknown="the server's counts or times of its streams end before they do")
+        beyond_ns = float(max(server_ns - client_ns, 0))
+        share = min(beyond_ns / compute_ns, 1.0) if compute_ns else 0.0
+        return Abandonment(**recorded, wasted_share=share, wasted_ns=beyond_ns, held_ns=beyond_ns / sent.abandoned)
+    share = executed / server.success.count if server.success.count else 0.0
+    mean_ns, after = server.success.mean_ns or 0.0, recorded["after_ns"]
     held_ns = max(mean_ns - (after.mean or 0.0), 0.0) if executed and after is not None else 0.0
     return Abandonment(**recorded, executed=executed, wasted_share=share, wasted_ns=share * compute_ns, held_ns=held_ns)
 

@@ -96,6 +96,7 @@ def _cut(batches: Mapping[int, Batch], first: int, parts: int, waited: str) -> A
 OF_ALL_LOADS = ("service_time", "failure_time")
 """The times that loads of both kinds have together."""
 _ANSWERED = np.array([outcome in (Outcome.OK, Outcome.INVALID_OUTPUT) for outcome in Outcome])
+_ABANDONED = list(Outcome).index(Outcome.ABANDONED)
 # requests that a server may have answered after the client stopped waiting
 _PERHAPS_ANSWERED = (Outcome.TIMED_OUT, Outcome.UNFINISHED, Outcome.BROKEN, Outcome.ABANDONED)
 
@@ -111,6 +112,8 @@ class AnswerTotals(NamedTuple):
     rejected: int = 0
     abandoned: int = 0
     """The part of `perhaps_answered` that the client gave up on purpose."""
+    abandoned_ns: int = 0
+    """The total of their times until then."""
 
     @classmethod
     def added(cls, parts: "Iterable[AnswerTotals]") -> "AnswerTotals":
@@ -128,6 +131,7 @@ class AnswerTotals(NamedTuple):
             perhaps_answered=sum(by_outcome[outcome] for outcome in _PERHAPS_ANSWERED),
             rejected=by_outcome[Outcome.REJECTED],
             abandoned=by_outcome[Outcome.ABANDONED],
+            abandoned_ns=int(service_ns[codes == _ABANDONED].sum()),
         )
 
 

@@ -105,11 +105,11 @@ def _wasted_cell(point: Point) -> Cell:
     one = point.abandonment
     if one is None:
         return Cell(None, note="no request was given up")
-    if one.executed is None or one.held_ns is None:
+    if one.held_ns is None:
         return Cell(None, note=f"not known: {one.unknown}")
+    what = "streams that were given up" if one.executed is None else f"{one.executed:,} requests whose answer nobody took"
     return Cell(
-        one.wasted_share,
-        note=f"{one.executed:,} requests were executed though nobody took the answer, for {format_duration_ns(one.held_ns)} after the client had left",
+        one.wasted_share, note=f"the server worked on {what} for {format_duration_ns(one.held_ns)} after the client had left, on average"
     )
 
 

@@ -71,14 +71,16 @@ class Abandonment(Part):
     after_ns: Annotated[Distribution | None, Figure("given up after", "ns", "requests", "abandoned_time", column="abandoned_after")]
     """How long after their start the requests of the window were given up."""
     executed: int | None = None
-    """Requests of the whole load point that the server executed to their end and that perfkit saw no answer of; None if not known."""
+    """Requests of the whole load point that the server executed to their end and that perfkit saw no answer of; None if not known, as of streams."""
     wasted_share: Annotated[float | None, Figure("wasted", "share", "requests", column="wasted_share")] = None
-    """`executed` ÷ all requests that the server executed: by their mean time, the share of its computing that went into answers nobody took."""
+    """`executed` ÷ all requests that the server executed: by their mean time, the share of its computing that went into answers nobody took. Of
+    streams `wasted_ns` ÷ the server's computing time."""
     wasted_ns: float | None = None
-    """`executed` × the server's mean computing time of a request."""
+    """`executed` × the server's mean computing time of a request. Of streams the server's total time beyond the client's, which is a lower bound: what
+    the answers take on their way is in the client's."""
     held_ns: Annotated[float | None, Figure("held after", "ns", "requests", column="held_after_ns")] = None
     """The server's mean time of a request, queue included, minus the mean time after which they were given up: for so long it worked on for
-    nobody. 0 if it did not."""
+    nobody. 0 if it did not. Of streams `wasted_ns` ÷ those given up."""
     unknown: str = ""
     """Why the server's part is not known; empty if it is."""
 

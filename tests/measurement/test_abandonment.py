@@ -22,6 +22,8 @@ def read(tmp_path, protocol="http", synthetic="service=constant:300ms,servers=10
         "telemetry": True,
         **sections,
     }
+    if document["workload"] is None:  # those of a mix
+        del document["workload"], document["load"]
     path = tmp_path / "scenario.yaml"
     path.write_text(yaml.safe_dump(document))
     return read_scenario(path, environ={})
@@ -76,6 +78,23 @@ def test_streams_are_given_up_with_their_nth_response(tmp_path, protocol):
     assert point.abandonment is not None
     assert (point.abandonment.executed, point.abandonment.wasted_share) == (None, None)
     assert "stream" in point.abandonment.unknown
+
+
+def test_each_workload_of_a_mix_has_its_own_patience(tmp_path):
+    load = {"open": {"rate": [40]}}
+    workloads = [
+        {"name": "hasty", "load": {**load, "abandon": {"share": "100%", "after": "20ms"}}, "inputs": {"INPUT0": {"shape": [4]}}},
+        {"name": "patient", "load": load, "inputs": {"INPUT0": {"shape": [4]}}},
+    ]
+    loaded = read(tmp_path, workloads=workloads, workload=None, measure={"warmup": "0s", "duration": "1s", "repetitions": 1})
+    with undisturbed():
+        points = asyncio.run(measure_scenario(loaded, tmp_path / "out", RunObserver(), Interruption())).result.summary
+    counts = {point.workload: (point.requests.sent, point.requests.ok, point.requests.abandoned) for point in points}
+    assert {name: (sent == ok, sent == left) for name, (sent, ok, left) in counts.items() if name} == {
+        "hasty": (False, True),
+        "patient": (True, False),
+    }
+    assert all(sent > 0 for sent, _, _ in counts.values())
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,14 @@ def server_counts(counted, answered, left, timed_out=0):
     return ServerCounts(ModelStatistics("1", counted, counted, **times), ("1",), sent)
 
 
+def stream_counts(server_ms, counted=10, failed=0):
+    """Eight streams of 100 ms, and two given up after 40 ms, as their client saw them; what the server counts, and its time of all together."""
+    times = {name: TotalTime(counted, server_ms * MS) for name in ("success", "compute_infer")}
+    times["fail"] = TotalTime(failed, failed * 40 * MS)
+    sent = AnswerTotals(answered=8, answered_ns=800 * MS, perhaps_answered=2, abandoned=2, abandoned_ns=80 * MS)
+    return ServerCounts(ModelStatistics("1", counted, counted, **times), ("1",), sent)
+
+
 def abandonment(counts, **changes):
     made = measurement([100 * MS] * 8, others={"abandoned": [30 * MS] * 2})
     window = dataclasses.replace(made.window, times={**made.window.times, "abandoned_time": BucketCounts.of([30 * MS] * 2)})
@@ -44,12 +52,27 @@ def test_a_server_that_cancels_wastes_nothing():
 
 
 @pytest.mark.parametrize(
+    ("counts", "wasted_ms", "share"),
+    [
+        pytest.param(stream_counts(10 * 100), 120, 0.12, id="it sends both to their end"),
+        pytest.param(stream_counts(8 * 100 + 2 * 40), 0, 0.0, id="it stops both, and counts them"),
+        pytest.param(stream_counts(8 * 100, counted=8, failed=2), 0, 0.0, id="it stops both, as failures"),
+    ],
+)
+def test_the_time_of_streams_beyond_their_clients_is_wasted(counts, wasted_ms, share):
+    found = abandonment(counts, is_streamed=True)
+    assert (found.executed, found.wasted_ns, found.held_ns, found.unknown) == (None, wasted_ms * MS, wasted_ms / 2 * MS, "")
+    assert found.wasted_share == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
     ("counts", "changes", "told"),
     [
         (None, {}, "no v2 statistics"),
         (server_counts(11, answered=8, left=2), {}, "not of this load alone"),
         (server_counts(7, answered=8, left=2), {}, "not of this load alone"),
-        (server_counts(10, answered=8, left=2), {"is_streamed": True}, "a stream"),
+        (stream_counts(8 * 30 + 2 * 1), {"is_streamed": True}, "end before they do"),
+        (stream_counts(1000, counted=9), {"is_streamed": True}, "end before they do"),
         (server_counts(10, answered=8, left=2, timed_out=1), {}, "may also have executed 1 requests that failed"),
     ],
 )
