@@ -91,7 +91,9 @@ class LoadGenerator:
         """
         spec = make_worker_spec(self._scenario, point, workloads, trace_ids)
         if self._fleet is None:
-            workers = count_workers(spec, workloads, self._own_calibration, len(self._placement.driver or usable_cpus()))
+            shares_machine = any(one.address.is_local for one in workloads)
+            most = self._placement.most_workers(len(usable_cpus()), shares_machine=shares_machine)
+            workers = count_workers(spec, workloads, self._own_calibration, most)
             fault = file_shortage(self._scenario, spec.connections, workers, has_started=True)
         else:
             if not (machines := len(self._fleet.machines)):

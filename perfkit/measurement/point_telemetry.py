@@ -1,9 +1,10 @@
 """The telemetry of one load point: what is read before and after it, and what the samplers report for its window."""
 
+import asyncio
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning
@@ -93,17 +94,19 @@ class PointTelemetry:
         if not window.length_ns:
             return PointObservation(Resources(), (), ())
         counts, warnings = None, tuple[MeasurementWarning, ...]()
-        servers = dict[int, tuple[ServerCounts | None, tuple[MeasurementWarning, ...]]]()
+        servers = dict[int, _Counted]()
         workloads = recorded.workloads
         # the server counted requests of lost workers, which the recording lacks
         is_countable = recorded.ending.cause is not StopCause.TARGET_LOST and not recorded.lost
-        for reader, numbers in self._statistics if is_countable else ():
-            read = await _after(reader, [workloads[number] for number in numbers])
+        counted, sampled = await asyncio.gather(  # at the same time, since each load point waits for both
+            self._counted(workloads if is_countable else ()), self._client.window(window.start_ns, window.end_ns)
+        )
+        for numbers, read in counted:
             if len(numbers) == len(workloads):
                 counts, warnings = read
             if self._is_mix and len(numbers) == 1:
                 servers[numbers[0]] = read
-        reports = (await self._client.window(window.start_ns, window.end_ns)).samplers
+        reports = sampled.samplers
         if counts is not None and (reset := self._server_reset(reports)):
             counts, warnings, servers = None, (reset,), {}
         if self._client.lost:
@@ -141,6 +144,11 @@ class PointTelemetry:
             times,
         )
 
+    async def _counted(self, workloads: Sequence[WorkloadRecording]) -> "list[tuple[tuple[int, ...], _Counted]]":
+        """What each reader of statistics says of its workloads, by their numbers; nothing without workloads."""
+        readers = self._statistics if workloads else ()
+        return [(numbers, await _after(reader, [workloads[number] for number in numbers])) for reader, numbers in readers]
+
     def _has_gpu_page(self, reports: Mapping[str, SamplerReport[Any]]) -> bool:
         """Whether the server's metrics page lists a GPU, as Triton's does."""
         own_page: SamplerReport[PageReport] | None = reports.get("metrics 1") if self._has_own_page else None
@@ -167,9 +175,10 @@ def _is_apart(place: int, models: Sequence[ModelVersion]) -> bool:
     return not others or (bool(version) and all(other not in ("", version) for other in others))
 
 
-async def _after(
-    reader: ServerStatisticsReader, workloads: Sequence[WorkloadRecording]
-) -> tuple[ServerCounts | None, tuple[MeasurementWarning, ...]]:
+_Counted: TypeAlias = tuple[ServerCounts | None, tuple[MeasurementWarning, ...]]
+
+
+async def _after(reader: ServerStatisticsReader, workloads: Sequence[WorkloadRecording]) -> _Counted:
     sent = AnswerTotals.added(one.recording.answer_totals for one in workloads)
     # a request that was sent again may have been answered on the lost connection, too
     retried = sum(one.connections.retried for one in workloads)

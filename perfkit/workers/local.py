@@ -143,6 +143,10 @@ class Placement:
     driver: tuple[int, ...]
     conflict: str = ""
 
+    def most_workers(self, usable: int, *, shares_machine: bool) -> int:
+        """The most workers of `measure.workers: auto`: one for each CPU of theirs, or for each usable one; of those a target on this machine keeps one."""
+        return len(self.driver) or max(usable - shares_machine, 1)
+
 
 def place(scenario: Scenario, usable: Sequence[int]) -> Placement:
     """The CPUs that the scenario sets; by default the last one per worker for the load generator, the others for the server.

@@ -4,7 +4,7 @@ import pytest
 
 from perfkit.errors import UsageError
 from perfkit.scenario.model import Scenario
-from perfkit.workers.local import place
+from perfkit.workers.local import Placement, place
 
 
 def scenario(url=None, server_cpus=None, driver_cpus=None, command=None):
@@ -59,3 +59,17 @@ def test_a_target_on_this_machine_may_share_its_cpus_and_a_remote_one_does_not(u
 def test_a_cpu_that_this_process_may_not_use_is_refused():
     with pytest.raises(UsageError, match="this process may not use CPU 7"):
         place(scenario(None, [7]), [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("driver", "usable", "shares_machine", "most"),
+    [
+        ((), 8, False, 8),
+        ((), 8, True, 7),
+        ((), 2, True, 1),
+        ((), 1, True, 1),
+        ((6, 7), 8, True, 2),
+    ],
+)
+def test_auto_leaves_a_cpu_to_a_target_on_this_machine(driver, usable, shares_machine, most):
+    assert Placement((), driver).most_workers(usable, shares_machine=shares_machine) == most
