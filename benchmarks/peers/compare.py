@@ -1,11 +1,12 @@
 """The cost of a request for perfkit, wrk, h2load and perf_analyzer, on servers that answer from a file.
 
     python -m benchmarks.peers.compare [--case http-small …] [--rounds 5] [--seconds 12] [--perfkit PATH]
-                                       [--seed 0] [--without-analyzer] [--out reports/peers.md]
+                                       [--seed 0] [--without-analyzer] [--hey hey] [--autocannon PATH] [--locust PATH] [--out reports/peers.md]
 
 In every round the clients run one after another: perf_analyzer, then perfkit and its nearest peer in random order, so that both
 see the same state of the machine. Each runs for a sixth of `--seconds`, then for all of them, then at concurrency 1 for a
-quarter. perf_analyzer takes most of the time, and can be left out. The cost of a request is the slope between the short and the long run: CPU seconds, user and system, of the client and
+quarter. perf_analyzer takes most of the time, and can be left out; hey (Debian), autocannon (npm) and locust (PyPI) take part over HTTP
+where their programs are given. The cost of a request is the slope between the short and the long run: CPU seconds, user and system, of the client and
 all processes that it started. So start-up and reports do not count. Ratios are taken within a round; their medians over the
 rounds are compared with the targets, and the exit code is 1 if one is missed. README.md beside this file says how to install
 the peers.
@@ -14,6 +15,7 @@ the peers.
 import argparse
 import contextlib
 import functools
+import math
 import os
 import pathlib
 import random
@@ -25,6 +27,7 @@ from typing import Literal, NamedTuple
 
 from benchmarks.peers.canned import serving
 from benchmarks.peers.clients import Client, ClientError, Load, run_closed_loop, run_h2load, run_perf_analyzer, run_wrk
+from benchmarks.peers.http_clients import FURTHER
 from benchmarks.peers.install import perf_analyzer_path
 from benchmarks.peers.rounds import comparison_options, cpu_us_per_request, retry_hung
 from benchmarks.peers.server_process import PeerError
@@ -100,15 +103,17 @@ def loads(case: Case, port: int, seconds: float) -> tuple[Load, Load, Load]:
 def ratios_of(case: Case, rounds: Mapping[str, Sequence[Figures]]) -> list[Ratio]:
     """The ratios, each with its target."""
     ratios = []
-    for name, max_ratio in case.max_ratio.items():
-        if name not in rounds:
+    for name in rounds:
+        if name == OWN:
             continue
+        max_ratio = case.max_ratio.get(name)
         pairs = list(zip(rounds[OWN], rounds[name], strict=True))
         is_peer = name == case.peer
         ratios.append(Ratio(f"CPU per request, perfkit / {name}", tuple(own.cpu_us / peer.cpu_us for own, peer in pairs), high=max_ratio))
         p50s = tuple(own.p50_us / peer.p50_us for own, peer in pairs)
         low, high = (P50_FROM, P50_TO) if is_peer else (None, None)
-        ratios.append(Ratio(f"p50 at concurrency 1, perfkit / {name}", p50s, low, high))
+        if not math.isnan(p50s[0]):
+            ratios.append(Ratio(f"p50 at concurrency 1, perfkit / {name}", p50s, low, high))
         if name != ANALYZER:  # its throughput includes up to a second in which its requests are already done
             ratios.append(Ratio(f"throughput, perfkit / {name}", tuple(own.per_s / peer.per_s for own, peer in pairs)))
     return ratios
@@ -121,7 +126,7 @@ def add_case(report: Report, name: str, case: Case, rounds: Mapping[str, Sequenc
     for client, of_client in rounds.items():
         cpu_us, per_s, p50_us, _ = (statistics.median(column) for column in zip(*of_client, strict=True))
         peak_mib = max(figures.peak_mib for figures in of_client)
-        report.row(client, f"{cpu_us:.1f} us", f"{per_s:,.0f}/s", f"{p50_us:.0f} us", f"{peak_mib:.0f} MiB")
+        report.row(client, f"{cpu_us:.1f} us", f"{per_s:,.0f}/s", "–" if math.isnan(p50_us) else f"{p50_us:.0f} us", f"{peak_mib:.0f} MiB")
     report.add("")
     report.table("ratio", *RATIO_COLUMNS)
     for ratio in ratios_of(case, rounds):
@@ -135,6 +140,7 @@ def add_case(report: Report, name: str, case: Case, rounds: Mapping[str, Sequenc
 def run_case(case: Case, clients: Mapping[str, Client], options: argparse.Namespace, order: random.Random) -> dict[str, list[Figures]]:
     """All rounds of a case; raises ClientError or PeerError."""
     others = [] if options.without_analyzer else [ANALYZER]
+    others += [name for name in FURTHER if name in clients and case.protocol == "http"]
     rounds: dict[str, list[Figures]] = {name: [] for name in (case.peer, *others, OWN)}
     http_port, grpc_port = (0, None) if case.protocol == "http" else (None, 0)
     cpus = sorted(os.sched_getaffinity(0))
@@ -161,6 +167,13 @@ def run_case(case: Case, clients: Mapping[str, Client], options: argparse.Namesp
     return rounds
 
 
+def _congestion_control() -> str:
+    try:
+        return pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text(encoding="ascii").strip()
+    except OSError:
+        return "not known"
+
+
 def main() -> int:
     """Prints the tables; the exit code is 1 if a target is missed or a client failed."""
     options = comparison_options(
@@ -169,6 +182,9 @@ def main() -> int:
         seconds=(12.0, "length of a client's long run"),
         perfkit=(str, "the perfkit to measure (default: this checkout)"),
         without_analyzer=(False, "compare with wrk and h2load alone"),
+        hey=(str, "the program of hey, which takes part over HTTP"),
+        autocannon=(str, "the same of autocannon"),
+        locust=(str, "the same of locust"),
     )
     analyzer = functools.partial(run_perf_analyzer, perf_analyzer_path(options.peers))
     clients: dict[str, Client] = {
@@ -177,8 +193,13 @@ def main() -> int:
         ANALYZER: analyzer,
         OWN: functools.partial(run_closed_loop, options.perfkit),
     }
+    programs = {name: getattr(options, name) for name in FURTHER}
+    clients |= {name: functools.partial(run, programs[name]) for name, run in FURTHER.items() if programs[name]}
     report, order = Report(options.out, "The cost of a request: perfkit, wrk, h2load and perf_analyzer"), random.Random(options.seed)
-    report.add(HOW_TO_READ, f"{describe_machine()} {options.rounds} rounds, long runs of {options.seconds:g} s.")
+    report.add(
+        HOW_TO_READ,
+        f"{describe_machine()} Congestion control of TCP, which shapes large transfers: {_congestion_control()}. {options.rounds} rounds, long runs of {options.seconds:g} s.",
+    )
     try:
         for name in options.case:
             add_case(report, name, CASES[name], run_case(CASES[name], clients, options, order))
