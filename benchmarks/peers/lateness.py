@@ -1,0 +1,180 @@
+"""How late perfkit and perf_analyzer send the requests of a constant rate, by the kernel's stamps of their packets on the loopback.
+
+    python -m benchmarks.peers.lateness [--rate 100 1000 5000] [--rounds 5] [--seconds 8] [--realtime] [--out reports/lateness.md]
+
+Both send requests of 128 B to nginx, which answers from a file on a CPU of its own. Neither client's word counts: a raw socket reads the
+packets that begin a request, with the instants at which the kernel passed them on. Request k of a constant rate is due k / rate after the first;
+the schedule's origin is put where the earliest request is on time, for each client and run. Beside it stands the start delay that perfkit
+reports itself. Needs root, for the raw socket. The exit code is 1 if perfkit's median p99 or p99.9 is above perf_analyzer's at a rate.
+"""
+
+import contextlib
+import functools
+import os
+import pathlib
+import random
+import socket
+import statistics
+import struct
+import sys
+import threading
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.peers.canned import INPUTS, MODEL, VERSION, WIDTH, serving
+from benchmarks.peers.clients import MAX_RUN_S, ClientError, run_measured
+from benchmarks.peers.install import peers_folder, perf_analyzer_path
+from benchmarks.peers.rounds import in_rounds
+from benchmarks.peers.server_process import PeerError
+from benchmarks.processes import REALTIME, on_cpus, run_perfkit
+from benchmarks.report import Report, describe_machine, program_options
+
+OWN, ANALYZER = "perfkit", "perf_analyzer"
+_SO_TIMESTAMPNS, _ETH_P_IP = 35, 0x0800  # of Linux; Python's socket module has no names for them
+_BUFFER_BYTES = 2**26
+_WINDOWS = 3  # fewer never suffice
+_LEFT_OUT_S = 1.0  # at either end of a run
+
+
+class Lateness(NamedTuple):
+    """Microseconds by which requests were late, and the rate at which they were sent."""
+
+    p50: float
+    p99: float
+    p99_9: float
+    largest: float
+    per_s: float
+    told: str = ""
+    """p50, p99 and p99.9 that the client reports itself, if it does."""
+
+
+@contextlib.contextmanager
+def sent_requests(port: int) -> Iterator[list[int]]:
+    """The instants in nanoseconds at which requests are sent to a port of this machine, added to the list during the block; Linux, as root."""
+    stamps, is_over = list[int](), threading.Event()
+    with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(_ETH_P_IP)) as raw:
+        raw.bind(("lo", 0))
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUFFORCE if hasattr(socket, "SO_RCVBUFFORCE") else 33, _BUFFER_BYTES)
+        raw.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+        raw.settimeout(0.2)
+
+        def read() -> None:
+            while True:
+                try:
+                    packet, given, _, _ = raw.recvmsg(256, 64)
+                except TimeoutError:
+                    if is_over.is_set():
+                        return
+                    continue
+                head = 4 * (packet[0] & 15)  # of IP; then that of TCP, with its length in words
+                if len(packet) < head + 20 or packet[9] != socket.IPPROTO_TCP:
+                    continue
+                if struct.unpack_from("!H", packet, head + 2)[0] == port and packet[head + 4 * (packet[head + 12] >> 4) :].startswith(
+                    b"POST"
+                ):
+                    seconds, ns = struct.unpack("qq", given[0][2])
+                    stamps.append(seconds * 10**9 + ns)
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        try:
+            yield stamps
+        finally:
+            is_over.set()
+            thread.join()
+
+
+def lateness(stamps: list[int], rate_per_s: float, told: str = "") -> Lateness:
+    """How late requests of a constant rate were; raises ClientError if there are too few, or some are missing."""
+    sent_ns: npt.NDArray[np.int64] = np.array(stamps, dtype=np.int64)
+    sent_ns = sent_ns[(sent_ns > sent_ns[0] + _LEFT_OUT_S * 1e9) & (sent_ns < sent_ns[-1] - _LEFT_OUT_S * 1e9)] if len(stamps) else sent_ns
+    if sent_ns.size < rate_per_s:
+        raise ClientError(f"{len(stamps)} requests were seen, which are too few")
+    beyond_ns = sent_ns - sent_ns[0] - np.arange(sent_ns.size) * 1e9 / rate_per_s
+    late_us = (beyond_ns - beyond_ns.min()) / 1e3
+    per_s = float((sent_ns.size - 1) * 1e9 / (sent_ns[-1] - sent_ns[0]))
+    p50, p99, p99_9, largest = np.percentile(late_us, (50, 99, 99.9, 100)).tolist()
+    return Lateness(p50, p99, p99_9, largest, per_s, told)
+
+
+def run_own(port: int, rate_per_s: float, seconds: float, *, realtime: bool) -> Lateness:
+    """`perfkit run` with an open loop; raises ClientError."""
+    scenario = {
+        "target": {"url": f"http://127.0.0.1:{port}", "model": MODEL, "version": VERSION},
+        "workload": {"inputs": {name: {"generate": "zeros", "shape": [1, WIDTH]} for name in INPUTS}},
+        "load": {"open": {"rate": rate_per_s, "arrivals": "constant"}},
+        "measure": {"warmup": "1s", "duration": f"{seconds}s", "repetitions": 1},
+    }
+    with sent_requests(port) as stamps:
+        point = run_perfkit(scenario, realtime=realtime).point
+    delays_ns = (point["start_delay_ns"][name] for name in ("p50", "p99", "p99_9"))
+    told = ", ".join("–" if value is None else f"{value / 1e3:,.0f}" for value in delays_ns)
+    return lateness(stamps, rate_per_s, told)
+
+
+def run_analyzer(program: pathlib.Path, port: int, rate_per_s: float, seconds: float, *, realtime: bool) -> Lateness:
+    """perf_analyzer with a constant rate, in windows that add up to some seconds; raises ClientError."""
+    shapes = [part for name in INPUTS for part in ("--shape", f"{name}:1,{WIDTH}")]
+    options = ["-m", MODEL, "-x", VERSION, "-i", "http", "-u", f"127.0.0.1:{port}", "--input-data", "zero", *shapes]
+    rate = ["--request-rate-range", f"{rate_per_s:g}", "--request-distribution", "constant"]
+    windows = [
+        "--measurement-interval",
+        str(round(1000 * seconds / _WINDOWS)),
+        "--stability-percentage",
+        "999",
+        "--max-trials",
+        str(_WINDOWS),
+    ]
+    with sent_requests(port) as stamps:
+        run_measured([*(REALTIME if realtime else ()), str(program), *options, *rate, *windows], timeout_s=MAX_RUN_S + seconds)
+    return lateness(stamps, rate_per_s)
+
+
+def main() -> int:
+    """Prints the table; the exit code is 1 if perfkit is later than perf_analyzer."""
+    options = program_options(
+        __doc__, out="lateness", rate=([100.0, 1000.0, 5000.0], "requests a second"), rounds=5, seconds=(8.0, "length of a run"),
+        realtime=(False, "clients and server at real-time priority"), peers=peers_folder(),
+    )  # fmt: skip
+    report, cpus = Report(options.out, "How late open loops send, by the kernel's stamps"), sorted(os.sched_getaffinity(0))
+    report.add(
+        f"{describe_machine()}{' Clients and server at real-time priority.' * options.realtime} Server and clients have separate CPUs.",
+        f"Requests of 128 B at a constant rate; microseconds after they were due, medians of {options.rounds} rounds with the least and the most.",
+    )
+    report.table(
+        "rate", "client", ">p50", ">p99", ">p99.9", ">largest", ">sent", ">p50, p99, p99.9 by its own report", "at most the other's"
+    )
+    order = random.Random(0)
+    try:
+        with serving(prefix=REALTIME if options.realtime else (), cpus=cpus[:1]) as ports:
+            port = ports.http
+            assert port is not None
+            for rate_per_s in options.rate:
+                given = {"port": port, "rate_per_s": rate_per_s, "seconds": options.seconds, "realtime": options.realtime}
+                analyzer = functools.partial(run_analyzer, perf_analyzer_path(options.peers), **given)
+                with on_cpus(cpus[1:] or cpus):
+                    found = in_rounds({ANALYZER: analyzer, OWN: functools.partial(run_own, **given)}, options.rounds, order)
+                add_rows(report, rate_per_s, found)
+    except (ClientError, PeerError) as error:
+        sys.exit(f"lateness: {error}")
+    return report.write()
+
+
+def add_rows(report: Report, rate_per_s: float, found: dict[str, list[Lateness]]) -> None:
+    """A row for each client, perfkit's judged."""
+    medians = {name: [statistics.median(column) for column in list(zip(*runs, strict=True))[1:3]] for name, runs in found.items()}
+    for name, runs in found.items():
+        columns = list(zip(*runs, strict=True))
+        cells = [f"{statistics.median(column):,.0f} ({min(column):,.0f} to {max(column):,.0f})" for column in columns[:4]]
+        row = (f"{rate_per_s:g}/s", name, *cells, f"{statistics.median(columns[4]):,.1f}/s", runs[len(runs) // 2].told)
+        if name == OWN:
+            report.judged_row(all(own <= other for own, other in zip(medians[OWN], medians[ANALYZER], strict=True)), *row)
+        else:
+            report.row(*row, "")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
