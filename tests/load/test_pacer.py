@@ -25,6 +25,43 @@ def test_a_timer_never_wakes_before_its_instant(run, ahead_ns):
     assert run(main()) >= 0
 
 
+class SlowToWake(TimerPacer):
+    """Wakes a fixed time after the instant that it sleeps until; each reading of its clock takes a microsecond, and nothing else any time."""
+
+    def __init__(self, wakes_after_ns):
+        super().__init__(MonotonicClock())
+        self.time_ns, self.asked_ns, self._wakes_after_ns = 0, 0, wakes_after_ns
+        self._now_ns = self._read
+
+    def _read(self):
+        self.time_ns += 1_000
+        return self.time_ns
+
+    async def _sleep_until(self, instant_ns):
+        self.asked_ns, self.time_ns = instant_ns, instant_ns + self._wakes_after_ns
+
+
+@pytest.mark.parametrize(
+    ("wakes_after_us", "gap_ms", "lead_us"),
+    [
+        pytest.param(100, 10, (100, 110), id="as long as waking takes"),
+        pytest.param(5, 10, (10, 12), id="a quick machine waits busily for less"),
+        pytest.param(900, 10, (196, 204), id="bounded"),
+        pytest.param(100, 0.2, (40, 61), id="at a high rate the core is not kept busy"),
+    ],
+)
+def test_it_wakes_as_early_as_the_machine_needs(run, wakes_after_us, gap_ms, lead_us):
+    async def main():
+        with contextlib.closing(SlowToWake(wakes_after_us * 1000)) as pacer:
+            for _ in range(600):
+                instant_ns = pacer.time_ns + round(gap_ms * MS)
+                await pacer.wait_until_ns(instant_ns)
+                assert pacer.time_ns >= instant_ns
+            return (instant_ns - pacer.asked_ns) / 1000
+
+    assert lead_us[0] <= run(main()) <= lead_us[1]
+
+
 def test_instants_one_after_the_other_come_in_their_order(run):
     clock = MonotonicClock()
 
