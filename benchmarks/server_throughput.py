@@ -1,11 +1,12 @@
 """Throughput of the bundled server, compared with a real Triton on small and large requests and with ONNX Runtime on DenseNet-121.
 
-    python -m benchmarks.server_throughput [--rounds 3] [--seconds 3] [--parts triton densenet batching] [--peers FOLDER]
+    python -m benchmarks.server_throughput [--rounds 3] [--seconds 3] [--parts triton cache densenet batching] [--peers FOLDER]
                                            [--out reports/server-throughput.md]
 
 `triton`: both servers run, and perfkit loads them in turn, with `simple` (128 B a request) and with an identity of
 602 kB, at concurrency 1, 8 and 32, with server and client on separate CPUs; at concurrency 8 also with both on all CPUs, and
-with perf_analyzer as the client. DenseNet-121 with one thread: the server and the direct calls use the same CPU in turn, the
+with perf_analyzer as the client. `cache`: `simple` again, whose answers Triton has in its response cache, so that its backend does
+nothing; the bundled server has no cache, and executes each request. DenseNet-121 with one thread: the server and the direct calls use the same CPU in turn, the
 client another. Ratios are taken within a round; their medians are compared with the targets, and the exit code is 1 if one is
 missed.
 """
@@ -16,8 +17,10 @@ import itertools
 import os
 import pathlib
 import random
+import shutil
 import statistics
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
@@ -25,7 +28,7 @@ from benchmarks.gpu.proof import run_json
 from benchmarks.peers.clients import ClientError, Speed, measure_perf_analyzer, measure_perfkit
 from benchmarks.peers.install import peers_folder, perf_analyzer_path
 from benchmarks.peers.server_process import PeerError
-from benchmarks.peers.triton import running_triton
+from benchmarks.peers.triton import MODELS, running_triton
 from benchmarks.processes import RunningServer, on_cpus, running_server
 from benchmarks.report import RATIO_COLUMNS, Ratio, Report, describe_machine, program_options
 
@@ -34,11 +37,16 @@ LOADS = (("simple", None), ("identity_int64", 75_264))
 """Models with the number of elements of an input, None if the model says it: requests of 128 B and of 602,112 B."""
 LOAD_CONCURRENCIES, SHARED_CONCURRENCY = (1, 8, 32), 8
 TRITON_TARGET, P50_TARGET = 1.0, 1.0
+CACHE_TARGET, CACHE_TARGET_ALONE = 0.9, 1.0
 DIRECT_TARGET, BATCHING_TARGET = 0.97, 0.97
 BATCH_SIZES, CONCURRENCIES = (1, 8), (2, 4, 8, 16)
 _DIRECT_WITHIN_S = 300.0  # the weights may have to be generated
 TITLES = {
     "triton": ("Beside Triton, requests per second, or microseconds for p50", ("bundled server", "Triton")),
+    "cache": (
+        "Beside Triton's own core: answers from its response cache, requests per second",
+        ("bundled server, which executes", "Triton, from its cache"),
+    ),
     "densenet": ("DenseNet-121 at saturation, images per second", ("bundled server", "ONNX Runtime directly")),
     "batching": ("Dynamic batching of single images, images per second", ("`densenet_batch`", "`densenet_onnx`, one by one")),
 }
@@ -111,6 +119,31 @@ def measure_beside_triton(report: Report, folder: pathlib.Path, rounds: int, sec
                     row(report, name, [(one.per_s, other.per_s) for one, other in pairs], low=TRITON_TARGET)
 
 
+def measure_beside_cache(report: Report, folder: pathlib.Path, rounds: int, seconds: float, cpus: Sequence[int]) -> None:
+    """Small requests that Triton answers from its response cache, on separate CPUs."""
+    with contextlib.ExitStack() as stack:
+        models = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="perfkit-cached-")), "models")
+        shutil.copytree(MODELS / "simple", models / "simple")
+        with (models / "simple" / "config.pbtxt").open("a", encoding="utf-8") as config:
+            config.write("response_cache { enable: true }\n")
+        with on_cpus(cpus[:1]):
+            triton = stack.enter_context(
+                running_triton(
+                    folder,
+                    models=models,
+                    options=[f"--cache-directory={folder / 'tritonserver' / 'caches'}", "--cache-config=local,size=16777216"],
+                )
+            )
+            server = stack.enter_context(running_server("--threads=1", "--device=cpu", "--model=simple"))
+        stack.enter_context(on_cpus(cpus[1:] or cpus))
+        for protocol, concurrency in itertools.product(("http", "grpc"), LOAD_CONCURRENCIES):
+            urls = server.url(protocol), triton.url(protocol)
+            own, reference = (functools.partial(perfkit_speed, url, "simple", None, concurrency, seconds) for url in urls)
+            pairs = [(one.per_s, other.per_s) for one, other in measure_pairs(own, reference, rounds)]
+            low = CACHE_TARGET_ALONE if concurrency == 1 else CACHE_TARGET
+            row(report, f"simple, {protocol}, concurrency {concurrency}", pairs, low=low)
+
+
 @contextlib.contextmanager
 def densenet_server(cpus: Sequence[int]) -> Iterator[RunningServer]:
     """A server with both DenseNet models on the first CPU; the block runs on the others."""
@@ -156,6 +189,7 @@ def main() -> int:
     cpus = sorted(os.sched_getaffinity(0))
     parts: dict[str, Callable[..., None]] = {
         "triton": functools.partial(measure_beside_triton, folder=options.peers),
+        "cache": functools.partial(measure_beside_cache, folder=options.peers),
         "densenet": measure_densenet,
         "batching": measure_batching,
     }
