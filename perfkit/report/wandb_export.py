@@ -3,7 +3,6 @@
 import pathlib
 from collections.abc import Sequence
 
-from perfkit.clock import parse_instant
 from perfkit.errors import UsageError
 from perfkit.installation import install_command
 from perfkit.report.export import plain_name
@@ -31,13 +30,12 @@ def log_runs(folders: Sequence[pathlib.Path], project: str) -> list[str]:
             facts |= {key: source[key] for key in ("commit", "branch") if source.get(key)}
             settings = wandb.Settings(
                 console="off",
-                # of this machine and the current folder, which are not those of the result
+                # of this machine, its packages and the current folder, which are not those of the result
                 disable_git=True,
                 save_code=False,
                 x_disable_meta=True,
                 x_disable_stats=True,
                 x_save_requirements=False,
-                x_start_time=parse_instant(result.started_at).timestamp(),
                 silent=True,
             )
             config = {**result.scenario, "perfkit": facts}

@@ -253,7 +253,8 @@ def test_a_result_is_a_run_of_weights_and_biases(with_intervals, played_wandb, c
     assert config["perfkit"] == {
         "status": "complete", "status_reason": "", "started_at": "2026-01-02T03:04:05.000+00:00", "commit": "c0ffee" * 6, "branch": "main",
     }  # fmt: skip
-    assert run.options["settings"].x_start_time == 1767323045.0
+    assert run.options["settings"].disable_git
+    assert run.options["settings"].x_disable_meta
     assert run.figures["http-concurrency-4/throughput_per_s_low"] == 490.0
     assert run.figures["http-concurrency-4/p99_ns"] == 6_000_000
     assert "http-concurrency-4/p99_ns_high" not in run.figures
