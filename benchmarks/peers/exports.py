@@ -240,7 +240,7 @@ class _Receiver(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         request = ExportTraceServiceRequest.FromString(self.rfile.read(int(self.headers["Content-Length"])))
-        self.spans += [span for one in request.resource_spans for scope in one.scope_spans for span in scope.spans]
+        self.spans.extend(span for one in request.resource_spans for scope in one.scope_spans for span in scope.spans)
         self.send_response(200)
         self.send_header("Content-Length", "0")
         self.end_headers()
