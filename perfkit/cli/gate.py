@@ -13,6 +13,7 @@ from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.gate_ending import GateProgress, add_verdict_outputs, prepare_verdict_outputs, write_verdict_outputs
 from perfkit.cli.options import (
     add_accepted,
+    add_otlp,
     add_ready_timeout,
     add_resume,
     add_scenario_options,
@@ -20,6 +21,7 @@ from perfkit.cli.options import (
     default_place,
     find_accepted_file,
     positive_duration_ns,
+    publish_at,
     read_accepted_changes,
     shown_words,
     whole_number,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from perfkit.gate.folder import GateFolder
     from perfkit.gate.paired_gate import GateRequest
     from perfkit.gate.verdict import Verdict
+    from perfkit.telemetry.messages import PublishConfig
 
 _TARGET = re.compile(r"cmd:|[a-z+]+://|unix:")
 _EXIT_CODES = {
@@ -68,6 +71,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--on-inconclusive", choices=("fail", "pass"), default="fail", help="exit code of an inconclusive verdict: 3 (fail) or 0 (pass)"
     )
+    add_otlp(parser, "push the live metrics of each run every 5 s, and at its end,")
     add_ready_timeout(parser, "a cmd: target")
     parser.add_argument("--same-build", action="store_true", help="for stored results: allow both to name the same server build")
     add_accepted(parser)
@@ -140,13 +144,13 @@ def _gate(options: argparse.Namespace, progress: GateProgress) -> "tuple[Verdict
             progress.message(f"There is no unfinished gate of {out} to continue after its trial; it begins with the trial.")
         request = request.as_of(parse_instant(folder.manifest.started_at).date())
         progress.begin(request, folder)
-        verdict = _with_next_steps(_measure(request, folder, progress), request, folder, options)
+        verdict = _with_next_steps(_measure(request, folder, progress, publish_at(options)), request, folder, options)
         verdict = verdict.model_copy(update={"accepted_file": str(accepted or "")})
         folder.commit(verdict)
     return verdict, f"{out}{os.sep}: verdict.json, pairs.json, runs"
 
 
-def _measure(request: "GateRequest", folder: "GateFolder", progress: GateProgress) -> "Verdict":
+def _measure(request: "GateRequest", folder: "GateFolder", progress: GateProgress, publish_at: "PublishConfig | None") -> "Verdict":
     from perfkit.cli.signals import SignalHandler
     from perfkit.gate.paired_gate import run_gate
     from perfkit.measurement.control import Interruption
@@ -154,7 +158,7 @@ def _measure(request: "GateRequest", folder: "GateFolder", progress: GateProgres
     interruption = Interruption()
     signals = SignalHandler(interruption)
     try:
-        return signals.run(run_gate(request, folder, progress, interruption))
+        return signals.run(run_gate(request, folder, progress, interruption, publish_at=publish_at))
     finally:
         progress.signal_code = signals.exit_code
 
@@ -191,8 +195,8 @@ def _gate_stored_results(options: argparse.Namespace) -> "tuple[Verdict, str]":
 
     if any(_TARGET.match(given) for given in (options.baseline, options.candidate)):
         raise UsageError("perfkit gate: a scenario is missing: perfkit gate SCENARIO --baseline TARGET --candidate TARGET")
-    if options.control or options.pairs or options.time or options.ready_timeout or options.settings or options.resume:
-        named = "--control, --pairs, --time, --ready-timeout, --resume and --set"
+    if options.control or options.pairs or options.time or options.ready_timeout or options.settings or options.resume or options.otlp:
+        named = "--control, --pairs, --time, --ready-timeout, --resume, --otlp and --set"
         raise UsageError(f"{named} are for a gate that measures, not for stored results")
     paths = [pathlib.Path(given) for given in (options.baseline, options.candidate)]
     sides = [read_baseline(path) for path in paths]

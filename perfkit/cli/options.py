@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from perfkit.result.model import Result
     from perfkit.result.sweep import SweepDocument
     from perfkit.scenario.file import Case, LoadedScenario
+    from perfkit.telemetry.messages import PublishConfig
 
 
 def add_scenario_options(parser: argparse.ArgumentParser, *, is_optional: bool = False) -> None:
@@ -70,6 +71,29 @@ def add_ready_timeout(parser: argparse.ArgumentParser, server: str) -> None:
     """Adds --ready-timeout, for a server in these words."""
     text = f"how long {server} has until its model is ready; default: the scenario's target.ready_within, or 60s"
     parser.add_argument("--ready-timeout", type=positive_duration_ns, metavar="TIME", help=text)
+
+
+def add_otlp(parser: argparse.ArgumentParser, what: str) -> None:
+    """Adds --otlp; `what` says what is sent."""
+    text = f"{what} to the OpenTelemetry receiver at this URL, such as http://127.0.0.1:4318, over OTLP/HTTP"
+    parser.add_argument("--otlp", type=_http_url, metavar="URL", help=text)
+
+
+def publish_at(options: argparse.Namespace) -> "PublishConfig | None":
+    """Where --otlp, and of a run --prometheus, say that live metrics go; None without them."""
+    listen, url = getattr(options, "prometheus", None), options.otlp
+    if not (listen or url):
+        return None
+    from perfkit.telemetry.messages import PublishConfig
+
+    return PublishConfig(listen, url or "")
+
+
+def _http_url(text: str) -> str:
+    """Checks that a text is the URL of an HTTP server."""
+    if not text.startswith(("http://", "https://")):
+        raise argparse.ArgumentTypeError(f"expected a URL such as http://127.0.0.1:4318, found {text[:100]!r}")
+    return text
 
 
 def add_results(parser: argparse.ArgumentParser, text: str) -> None:

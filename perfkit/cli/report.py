@@ -1,14 +1,15 @@
 """`perfkit report`: renders the reports of stored results again."""
 
 import argparse
+import os
 import pathlib
 import sys
 
 from perfkit.cli.exit_code import ExitCode
-from perfkit.cli.options import add_results
+from perfkit.cli.options import add_otlp, add_results
 from perfkit.cli.output import note_unverified, reader_may_leave, write_output
 
-_EXPORTS = ("csv", "hgrm", "bencher", "mlflow")
+_EXPORTS = ("csv", "hgrm", "bencher", "mlflow", "wandb", "otlp")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +27,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bencher", type=pathlib.Path, metavar="FILE", help=bencher)
     mlflow = "log each result as a run to this MLflow tracking server, such as http://127.0.0.1:5000, and write no report"
     parser.add_argument("--mlflow", metavar="URI", help=mlflow)
+    wandb = "log each result as a run to this project of Weights & Biases, by default WANDB_PROJECT or perfkit, and write no report"
+    parser.add_argument("--wandb", nargs="?", const=os.environ.get("WANDB_PROJECT") or "perfkit", metavar="PROJECT", help=wandb)
+    add_otlp(parser, "write no report, and send each result as spans with its figures")
     picture = "write the main chart with the answer above it as {} for slides into this file, and no report; of a single result or sweep"
     parser.add_argument("--png", type=pathlib.Path, metavar="FILE", help=picture.format("PNG"))
     parser.add_argument("--svg", type=pathlib.Path, metavar="FILE", help=picture.format("SVG"))
@@ -89,7 +93,10 @@ def _draw_pictures(options: argparse.Namespace) -> ExitCode:
 
 
 def _export(options: argparse.Namespace) -> ExitCode:
-    """Writes the files of --csv, --hgrm and --bencher, and logs to --mlflow; with several results, the histograms of each have their own folder."""
+    """Writes the files of --csv, --hgrm and --bencher, and sends to the programs that the other options name.
+
+    With several results, the histograms of each have their own folder.
+    """
     from perfkit.errors import UsageError
     from perfkit.report.export import bencher_json, percentile_distributions, points_csv
     from perfkit.result.sweep import result_folders
@@ -127,6 +134,14 @@ def _export(options: argparse.Namespace) -> ExitCode:
         from perfkit.report.mlflow_export import log_results
 
         written += log_results(folders, options.mlflow)
+    if options.wandb:
+        from perfkit.report.wandb_export import log_runs
+
+        written += log_runs(folders, options.wandb)
+    if options.otlp:
+        from perfkit.report.otlp_spans import send_results
+
+        written += send_results(folders, options.otlp)
     if not options.quiet:
         print("\n".join(map(str, written)), end="\n" if written else "", file=sys.stderr if on_stdout else sys.stdout)
     return ExitCode.DONE

@@ -13,11 +13,13 @@ from perfkit.cli.drawing import add_missing_report, draw_report
 from perfkit.cli.exit_code import ExitCode, exit_code_of
 from perfkit.cli.options import (
     add_budget,
+    add_otlp,
     add_resume,
     check_resume,
     command_that_continues,
     complete_result,
     default_place,
+    publish_at,
     whole_number,
     whole_points,
 )
@@ -62,8 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--on-inconclusive", choices=("fail", "pass"), default="fail", help=inconclusive)
     live = "serve live metrics for Prometheus at http://HOST:PORT/metrics; HOST defaults to 127.0.0.1, PORT 0 picks a free port"
     parser.add_argument("--prometheus", type=_host_and_port, metavar="[HOST:]PORT", help=live)
-    otlp = "push the same metrics every 5 s, and at the end, to the OpenTelemetry receiver at this URL, such as http://127.0.0.1:4318, over OTLP/HTTP"
-    parser.add_argument("--otlp", type=_http_url, metavar="URL", help=otlp)
+    add_otlp(parser, "push the same metrics every 5 s, and at the end,")
     fleet = (
         "send the load from several machines: listen://HOST:PORT is where they join by `perfkit worker`, tcp://HOST:PORT the scheduler of a "
         "Dask cluster that starts them"
@@ -179,11 +180,7 @@ class _Session:
 
         self.live = LiveReport(quiet=options.quiet, on_all_answered=self._start_drawing_ahead)
         self._cpus = os.sched_getaffinity(0)
-        self._publish_at = None
-        if options.prometheus or options.otlp:
-            from perfkit.telemetry.messages import PublishConfig
-
-            self._publish_at = PublishConfig(options.prometheus, options.otlp or "")
+        self._publish_at = publish_at(options)
         self._writes_reports, self._interruption = not options.no_report, Interruption()
         self._signals = SignalHandler(self._interruption, self._say_that_it_stops)
         self._is_drawing, self._resume, self._added_ns = False, options.resume, options.budget
@@ -366,13 +363,6 @@ def _host_and_port(text: str) -> tuple[str, int]:
     if port is None:
         raise argparse.ArgumentTypeError(f"expected a port or host:port, found {text[:100]!r}")
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", port
-
-
-def _http_url(text: str) -> str:
-    """Checks that a text is the URL of an HTTP server."""
-    if not text.startswith(("http://", "https://")):
-        raise argparse.ArgumentTypeError(f"expected a URL such as http://127.0.0.1:4318, found {text[:100]!r}")
-    return text
 
 
 def _print_figures(result: "Result", options: argparse.Namespace) -> None:

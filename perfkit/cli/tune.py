@@ -13,7 +13,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from perfkit.cli.exit_code import ExitCode
-from perfkit.cli.options import add_ready_timeout, add_resume, check_resume, command_that_continues, default_place, positive_duration_ns
+from perfkit.cli.options import (
+    add_otlp,
+    add_ready_timeout,
+    add_resume,
+    check_resume,
+    command_that_continues,
+    default_place,
+    positive_duration_ns,
+    publish_at,
+)
 from perfkit.cli.output import reader_may_leave, write_output
 from perfkit.cli.url_scenario import add_scenario_or_url_options, scenario_source
 from perfkit.errors import UsageError
@@ -64,6 +73,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=("text", "json"), default="text", help="output on stdout: a table, or tune.json")
     parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write a Markdown report")
     parser.add_argument("--quiet", action="store_true", help="print no progress on stderr")
+    add_otlp(parser, "push the live metrics of each window every 5 s, and at its end,")
     add_ready_timeout(parser, "a server that a command starts")
     parser.set_defaults(execute=_execute)
 
@@ -148,7 +158,7 @@ def _measure(
     signals = SignalHandler(interruption, lambda: live.message("ending; the server is put back"))
     signals.before_exit = put_back
     try:
-        return signals.run(run_tune(request, folder, live, interruption)), ExitCode.DONE
+        return signals.run(run_tune(request, folder, live, interruption, publish_at=publish_at(options))), ExitCode.DONE
     except BaseException as error:
         again = command_that_continues(options, folder.folder, "--resume")
         print(f"perfkit: what was measured is in {folder.folder}; to continue: {again}", file=sys.stderr)

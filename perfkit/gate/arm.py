@@ -8,6 +8,7 @@ import pathlib
 import shlex
 import shutil
 from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING
 
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementError, PerfkitError, ServerFailedError, TargetError, UsageError
@@ -28,6 +29,9 @@ from perfkit.target.command import COMMAND_PREFIX, ShellSyntaxError, check_ports
 from perfkit.target.started_server import RunningServer, ServerEnd
 from perfkit.units import NS_PER_S
 from perfkit.workers.local import place
+
+if TYPE_CHECKING:
+    from perfkit.telemetry.messages import PublishConfig
 
 PREFIX = COMMAND_PREFIX
 READY_WITHIN_NS = 60 * NS_PER_S
@@ -107,8 +111,10 @@ class GateContext:
     processes: RunProcesses
     ready_within_ns: int | None = None
     """How long a server has until its model is ready; None for the scenario's `target.ready_within`, or 60 s."""
+    publish_at: "PublishConfig | None" = None
+    """Where the live metrics of its runs are pushed."""
     said: set[str] = dataclasses.field(default_factory=set)
-    """What was said about the machines of a fleet; each run waits for them, and says the same."""
+    """What was said about the machines of a fleet, and about what is pushed; each run says the same."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -214,17 +220,18 @@ class RunSpec:
     repetitions: int = 1
 
 
-class _FleetNotes(RunObserver):
-    """Passes on what a run says of its fleet, such as what to run on its machines: each sentence once in a gate."""
+class _RunNotes(RunObserver):
+    """Passes on what a run says of its fleet, such as what to run on its machines, or where metrics are pushed: each sentence once in a gate."""
 
     def __init__(self, context: GateContext) -> None:
         self._context = context
 
     @override
     def note_added(self, note: str) -> None:
-        if self._context.loaded.scenario.fleet is not None and note not in self._context.said:
-            self._context.said.add(note)
-            self._context.observer.message(note)
+        context = self._context
+        if (context.loaded.scenario.fleet is not None or context.publish_at is not None) and note not in context.said:
+            context.said.add(note)
+            context.observer.message(note)
 
 
 async def measure_loads(specs: Sequence[RunSpec], target: RunningTarget, context: GateContext, name: str) -> list[Result]:
@@ -240,7 +247,13 @@ async def measure_loads(specs: Sequence[RunSpec], target: RunningTarget, context
     ]
     results = []
     outcomes = await measure_interleaved(
-        cases, _FleetNotes(context), context.interruption, clock=context.clock, server_pid=target.pid, processes=context.processes
+        cases,
+        _RunNotes(context),
+        context.interruption,
+        clock=context.clock,
+        publish_at=context.publish_at and dataclasses.replace(context.publish_at, run=name),
+        server_pid=target.pid,
+        processes=context.processes,
     )
     for measured in outcomes:
         if isinstance(measured, PerfkitError):

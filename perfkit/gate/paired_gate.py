@@ -6,7 +6,7 @@ Trial (`trial`) → control pairs → pairs (`pairs`), each stored in the gate's
 import asyncio
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import perfkit
 from perfkit.clock import Clock, Date, MonotonicClock, utc_now
@@ -30,6 +30,9 @@ from perfkit.result.model import Result
 from perfkit.scenario.file import LoadedScenario, scenario_document
 from perfkit.scenario.load import ClosedLoadSpec, OpenLoadSpec, ReplayLoadSpec, SearchLoadSpec
 from perfkit.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from perfkit.telemetry.messages import PublishConfig
 
 _MAY_DIFFER = {"model_config"}  # a candidate may change it; the requests and the machine are the same by construction
 
@@ -149,9 +152,16 @@ class GateRequest:
 
 
 async def run_gate(
-    request: GateRequest, folder: GateFolder, observer: GateObserver, interruption: Interruption, clock: Clock | None = None
+    request: GateRequest,
+    folder: GateFolder,
+    observer: GateObserver,
+    interruption: Interruption,
+    clock: Clock | None = None,
+    publish_at: "PublishConfig | None" = None,
 ) -> Verdict:
     """Measure until there is a verdict; every pair is in the folder as soon as it ends. The caller commits the folder.
+
+    `publish_at` says where the live metrics of the runs are pushed.
 
     Raises what a run raises, TargetError also if a server is lost during a run, and CancelledError if the gate is interrupted; the
     same request with the same folder then continues it.
@@ -159,7 +169,7 @@ async def run_gate(
     clock = clock or MonotonicClock()
     interruption.task = asyncio.current_task()
     async with RunProcesses(clock) as processes:
-        context = GateContext(request.loaded, interruption, clock, folder.runs, observer, processes, request.ready_within_ns)
+        context = GateContext(request.loaded, interruption, clock, folder.runs, observer, processes, request.ready_within_ns, publish_at)
         return await _run_gate(request, folder, context)
 
 

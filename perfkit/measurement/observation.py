@@ -232,6 +232,7 @@ def telemetry_config(
         server_cpu=None if server_pid is None else ServerCpuConfig(server_pid, with_instructions),
         listen=publish_at.listen if publish_at else None,
         otlp=publish_at.otlp if publish_at else "",
+        otlp_run=publish_at.run if publish_at else "",
         otlp_variables={name: value for name, value in os.environ.items() if publish_at and name.startswith("OTEL_")},
     )
 

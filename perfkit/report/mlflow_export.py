@@ -1,24 +1,18 @@
 """Results as runs of an MLflow tracking server, by MLflow's own client, which is an extra."""
 
-import json
 import os
 import pathlib
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from perfkit.clock import parse_instant
 from perfkit.errors import UsageError
 from perfkit.installation import install_command
-from perfkit.report.export import plain_name
-from perfkit.result.file import RESULT_FILE, read_result
+from perfkit.report.figures_by_name import ARTIFACTS, metrics_of, parameters_of
+from perfkit.result.file import read_result
 from perfkit.result.model import Result
 
-_ARTIFACTS = (RESULT_FILE, "report.html")
-_LONGEST_VALUE = 500  # of a parameter, in any version of MLflow
 _BATCH = 100  # parameters of one request
 _METRICS = 1000  # of one request
-_NOT_IN_KEYS = re.compile(r"[^\w\-. /]", re.ASCII)
 # MLflow's defaults ask a server that is away for minutes, and print addresses to stdout
 _CLIENT_SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
@@ -53,13 +47,13 @@ def log_results(folders: Sequence[pathlib.Path], uri: str) -> list[str]:
             start_ms = round(parse_instant(result.started_at).timestamp() * 1000)
             scenario = str(result.scenario.get("name") or "perfkit")
             run_id = client.create_run(experiment_id, start_time=start_ms, tags=tags_of(result), run_name=scenario).info.run_id
-            params = [Param(key, value) for key, value in params_of(result).items()]
+            params = [Param(key, value) for key, value in parameters_of(result).items()]
             for first in range(0, len(params), _BATCH):
                 client.log_batch(run_id, params=params[first : first + _BATCH])
             metrics = [Metric(key, value, start_ms, 0) for key, value in metrics_of(result).items()]
             for first in range(0, len(metrics), _METRICS):
                 client.log_batch(run_id, metrics=metrics[first : first + _METRICS])
-            for artifact in (folder / name for name in _ARTIFACTS):
+            for artifact in (folder / name for name in ARTIFACTS):
                 if artifact.is_file():
                     client.log_artifact(run_id, str(artifact))
             measured_s = sum(point.warmup_s + point.duration_s for point in result.points)
@@ -68,37 +62,6 @@ def log_results(folders: Sequence[pathlib.Path], uri: str) -> list[str]:
     except (MlflowException, OSError) as error:  # OSError: also of the client's HTTP library, and of files
         raise UsageError(f"--mlflow {uri}: {' '.join(str(error).split())}") from None
     return lines
-
-
-def metrics_of(result: Result) -> dict[str, float]:
-    """The figures of each load point: `http-concurrency-4/p99_ns`, with `…_low` and `…_high` where the ends of the interval are known.
-
-    `…/valid` is 1, or 0 where the load generator limited the figures.
-    """
-    metrics = dict[str, float]()
-    names = set[str]()
-    for number, point in enumerate(result.summary, 1):
-        name = plain_name(point.title)
-        name = f"{name}-{number}" if name in names else name
-        names.add(name)
-        metrics[f"{name}/valid"] = float(point.valid)
-        for key, one in point.exported().items():
-            ends = {"": one.value, "_low": one.low, "_high": one.high}
-            metrics |= {f"{name}/{key}{end}": float(value) for end, value in ends.items() if value is not None}
-    return metrics
-
-
-def params_of(result: Result) -> dict[str, str]:
-    """The scenario's keys, joined by dots, with their values as JSON; cut where longer than every MLflow accepts."""
-    return {_NOT_IN_KEYS.sub("_", key)[:250]: text[:_LONGEST_VALUE] for key, text in _leaves(result.scenario)}
-
-
-def _leaves(section: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in section.items():
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{path}{key}.")
-        else:
-            yield f"{path}{key}", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def tags_of(result: Result) -> dict[str, str]:

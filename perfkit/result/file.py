@@ -4,7 +4,6 @@ docs/reference/results.md says what is in a folder, and what is checked when it 
 """
 
 import contextlib
-import csv
 import hashlib
 import itertools
 import json
@@ -24,6 +23,7 @@ from perfkit.result.json_file import as_list, as_mapping, parse_json, read_bytes
 from perfkit.result.output_folder import ensure_writable, put_in_place, write_whole
 from perfkit.result.rotating_log import LARGEST_PART_BYTES, LOG_FILE, RotatingLog, cut_log, log_files
 from perfkit.result.telemetry_file import CSV_FILE, PARQUET_FILE, SampledPoint, TelemetryLog
+from perfkit.result.traces_file import TRACES_FILE, write_traces
 from perfkit.result.whole_points import (
     POINTS_FOLDER,
     UnfinishedResult,
@@ -38,22 +38,6 @@ from perfkit.result.whole_points import (
 if TYPE_CHECKING:
     from perfkit.result.model import Result
     from perfkit.telemetry.series import Series
-
-TRACES_FILE = "traces.csv"
-
-
-def write_traces(folder: pathlib.Path, parts: Sequence[str], rows: Iterable[tuple[str | int | float, ...]]) -> None:
-    """Writes the file; a row has the columns below, then the parts of the total in nanoseconds. Raises OSError.
-
-    `window_s` is the request's start, in an open loop the intended one, since the start of the window.
-    """
-    with (folder / TRACES_FILE).open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(
-            ("workload", "protocol", "load", "repetition", "trace_id", "window_s", "total_ns", *(f"{part}_ns" for part in parts))
-        )
-        writer.writerows(rows)
-
 
 _Model = TypeVar("_Model", bound=pydantic.BaseModel)
 RESULT_FILE = "result.json"

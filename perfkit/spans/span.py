@@ -1,6 +1,7 @@
 """A span, as OpenTelemetry's data model has it, reduced to what explains a request's time, and what the load generator records of such a request."""
 
 import dataclasses
+import hashlib
 import sys
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -32,6 +33,11 @@ class Span:
     start_ns: int
     end_ns: int
     events: Mapping[str, EventTimes]
+
+
+def client_span_id(trace_id: str) -> str:
+    """The id of the load generator's span in the trace of a request: the parent of the server's spans, 16 hexadecimal digits."""
+    return hashlib.blake2b(trace_id.encode(), digest_size=8).hexdigest()
 
 
 def event_times(events: Iterable[tuple[str, int]]) -> dict[str, EventTimes]:

@@ -101,6 +101,8 @@ class PublishConfig:
     """Host and port at which Prometheus can read them."""
     otlp: str = ""
     """The URL of the OpenTelemetry receiver to which they are pushed."""
+    run: str = ""
+    """The name of the run among those of a gate or tune, pushed as the attribute `perfkit.run`; empty for a run by itself."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -116,6 +118,8 @@ class TelemetryConfig:
     listen: tuple[str, int] | None = None
     """As in `PublishConfig`, like the next."""
     otlp: str = ""
+    otlp_run: str = ""
+    """`run` of `PublishConfig`."""
     otlp_variables: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
     """The environment's variables of OpenTelemetry, which perfkit's processes do not inherit: some hold secrets."""
     screen: "OpenView | None" = None

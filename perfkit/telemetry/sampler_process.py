@@ -182,7 +182,7 @@ def _push(config: TelemetryConfig, run: "LiveRun | None") -> "OtlpPush | None":
     from perfkit.telemetry.prometheus.otlp_push import OtlpPush
 
     os.environ.update(config.otlp_variables)
-    return OtlpPush(config.otlp, run)
+    return OtlpPush(config.otlp, run, config.otlp_run)
 
 
 def _receive(config: TelemetryConfig, clock: MonotonicClock) -> "tuple[SpanReceiver | None, str]":

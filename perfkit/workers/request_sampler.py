@@ -13,7 +13,7 @@ import numpy as np
 from perfkit.clock import Clock
 from perfkit.load.loop import Phases
 from perfkit.override import override
-from perfkit.spans.span import SampledRequest
+from perfkit.spans.span import SampledRequest, client_span_id
 from perfkit.transport.base import Outcome, Prepared, Reply, Sender
 from perfkit.units import NS_PER_S
 
@@ -42,8 +42,8 @@ class TraceIds:
     def __iter__(self) -> Iterator[tuple[str, str]]:
         """Trace ids, each with the id of the client's span, without end."""
         for number in itertools.count():
-            digest = hashlib.blake2b(f"{self.prefix}{self.name} {number}".encode(), digest_size=16).hexdigest()
-            yield self.prefix + digest[:16], digest[16:]
+            trace_id = self.prefix + hashlib.blake2b(f"{self.prefix}{self.name} {number}".encode(), digest_size=8).hexdigest()
+            yield trace_id, client_span_id(trace_id)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

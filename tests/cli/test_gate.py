@@ -22,6 +22,7 @@ from tests.cli.gate_scenario import write_gate_scenario
 from tests.closed_schema import validator_of
 from tests.conditions import until_ended
 from tests.json_server import JsonHandler, serving
+from tests.otlp_receiver import attributes_of, receiving
 from tests.simulated_pairs import make_pairs
 
 URLS = ("http://127.0.0.1:1", "http://127.0.0.1:2")
@@ -190,12 +191,15 @@ def test_a_gate_continues_with_servers_that_it_restarts_for_every_run(scenario, 
     # the candidate was not steady in two pairs: after a third usable one that is most of its runs, whatever is measured; and too many
     # discarded pairs, on a busy machine, make the gate invalid as well
     begin(scenario, tmp_path / "out", make_pairs(2, codes=["not_steady"]), targets, pairs=10)
-    assert gate(scenario, tmp_path / "out", "--pairs", "10", "--format", "json", targets=targets) == 5
+    with receiving() as receiver:
+        assert gate(scenario, tmp_path / "out", "--pairs", "10", "--format", "json", "--otlp", receiver.url, targets=targets) == 5
+    pushed = [attributes_of(one.resource)["perfkit.run"] for message in receiver.received for one in message.resource_metrics]
     verdict = Verdict.model_validate_json(capsys.readouterr().out)
     assert verdict.kind == "invalid"
     assert not any("restarted" in note for note in verdict.notes)
     runs = {entry.name for entry in (tmp_path / "out" / "runs").iterdir() if entry.is_dir()}
     assert {f"002-{arm}-{load}" for arm in ("baseline", "candidate") for load in (0, 1)} <= runs
+    assert set(pushed) == {run.rpartition("-")[0] for run in runs}
     logs = {log.name: log.read_text() for log in (tmp_path / "out" / "runs").glob("*.server.log")}
     assert {name.removesuffix(".server.log") for name in logs} == {run.rpartition("-")[0] for run in runs}
     assert {text.count('"event": "ready"') for text in logs.values()} == {1}  # each start serves both loads of a run

@@ -136,7 +136,7 @@ def test_what_counts_is_what_was_accepted_on_the_day_on_which_the_gate_began(sce
     ("given", "sentence"),
     [
         (["{scenario}", "--baseline", "http://a", "--candidate", "http://b", "--resume"], "--resume needs --out DIR"),
-        (["--baseline", "a.json", "--candidate", "b.json", "--resume"], "--resume and --set are for a gate that measures"),
+        (["--baseline", "a.json", "--candidate", "b.json", "--resume"], "--resume, --otlp and --set are for a gate that measures"),
     ],
 )
 def test_resuming_needs_a_folder_and_a_gate_that_measures(scenario, capsys, given, sentence):

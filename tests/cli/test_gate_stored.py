@@ -145,7 +145,15 @@ def test_an_unreadable_file_is_a_usage_error_with_a_sentence(place, capsys, harm
 
 
 @pytest.mark.parametrize(
-    "option", [["--control", "3"], ["--pairs", "12"], ["--time", "6m"], ["--ready-timeout", "2m"], ["--set", "workload.seed=1"]]
+    "option",
+    [
+        ["--control", "3"],
+        ["--pairs", "12"],
+        ["--time", "6m"],
+        ["--ready-timeout", "2m"],
+        ["--set", "workload.seed=1"],
+        ["--otlp", "http://127.0.0.1:4318"],
+    ],
 )
 @pytest.mark.usefixtures("place")
 def test_options_of_a_measuring_gate_are_refused(capsys, option):

@@ -9,10 +9,12 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from perfkit.cli.main import main
 from perfkit.spans.split import PARTS
 from perfkit.target.started_server import free_ports
 from tests.bundled_server import bundled_server
 from tests.json_server import serving, v2_handler
+from tests.otlp_receiver import receiving
 
 MS = 1_000_000
 INPUTS = {"INPUT0": {"generate": "zeros", "shape": [4]}}
@@ -33,8 +35,7 @@ def collector(file):
             request = ExportTraceServiceRequest.FromString(self.rfile.read(int(self.headers["Content-Length"])))
             document = MessageToDict(request)
             messages = [span for resource in request.resource_spans for scope in resource.scope_spans for span in scope.spans]
-            written = [span for resource in document["resourceSpans"] for scope in resource["scopeSpans"] for span in scope["spans"]]
-            for message, span in zip(messages, written, strict=True):
+            for message, span in zip(messages, spans_of(document), strict=True):
                 span |= {"traceId": message.trace_id.hex(), "spanId": message.span_id.hex(), "parentSpanId": message.parent_span_id.hex()}
             with file.open("a") as stream:
                 stream.write(json.dumps(document) + "\n")
@@ -48,6 +49,11 @@ def collector(file):
     file.touch()
     with serving(Handler) as port:
         yield f"http://127.0.0.1:{port}/v1/traces"
+
+
+def spans_of(document):
+    """The spans of a line of the collector."""
+    return [span for resource in document["resourceSpans"] for scope in resource["scopeSpans"] for span in scope["spans"]]
 
 
 @contextlib.contextmanager
@@ -148,3 +154,13 @@ def test_spans_are_read_from_files_of_a_collector(perfkit, write_scenario, tmp_p
     (point,) = finished.result["points"]
     assert point["breakdown"]["sampled"] == point["requests"]["ok"]
     assert all(abs(row["compute_infer_ns"] - 5 * MS) <= 2_000 for row in traced(finished.folder))
+    with receiving() as receiver:
+        assert main(["report", str(finished.folder), "--otlp", receiver.url]) == 0
+    sent = {span.span_id.hex(): span for span in receiver.spans()}
+    of_server = [span for line in lines.read_text().splitlines() for span in spans_of(json.loads(line))]
+    front_ends = [span for span in of_server if span["parentSpanId"] in sent]
+    assert len(front_ends) == len(traced(finished.folder)) > 0, "the server's spans are children of those of the requests"
+    for span in front_ends:
+        parent = sent[span["parentSpanId"]]
+        assert parent.trace_id.hex() == span["traceId"]
+        assert abs(parent.start_time_unix_nano - int(span["startTimeUnixNano"])) < 60_000 * MS

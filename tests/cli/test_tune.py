@@ -70,6 +70,13 @@ def test_the_best_configuration_is_found_and_the_present_one_is_put_back(triton,
     assert list((tmp_path / "state").rglob("*.json")) == []
 
 
+def test_metrics_that_a_scenario_without_telemetry_does_not_have_are_not_pushed(triton, tmp_path, capsys):
+    before = triton.loaded
+    assert main(options(triton, tmp_path, "--otlp", "http://127.0.0.1:4318")) == 2
+    assert "--otlp: the scenario turns telemetry off, so there are no live metrics" in capsys.readouterr().err
+    assert triton.loaded == before
+
+
 def test_a_server_that_does_not_read_its_repository_again_gets_the_stored_configuration(triton, tmp_path):
     triton.reads_repository = False
     before = triton.loaded

@@ -10,14 +10,17 @@ import pytest
 
 from perfkit.clock import MonotonicClock
 from perfkit.errors import MeasurementError, ServerFailedError, TargetError, UsageError
-from perfkit.gate.arm import Arm, GateContext, parse_arm, running_target
+from perfkit.gate.arm import Arm, GateContext, RunningTarget, RunSpec, _RunNotes, measure_loads, parse_arm, running_target
 from perfkit.gate.pairs import Stage
 from perfkit.load.loop import StopCause
 from perfkit.measurement.control import Interruption
 from perfkit.measurement.lifecycle import RunProcesses
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.model import Scenario
+from perfkit.telemetry.messages import PublishConfig
 from perfkit.units import NS_PER_S
+from tests.json_server import serving, v2_handler
+from tests.otlp_receiver import attributes_of, receiving
 from tests.simulated_pairs import RecordingObserver
 
 STAGE = Stage("baseline", "trial", "trial-baseline")
@@ -115,6 +118,37 @@ def test_a_server_is_not_waited_for_that_the_scenario_cannot_reach(tmp_path):
 
     with pytest.raises(UsageError, match="holds no certificates in PEM form"):
         asyncio.run(main())
+
+
+def test_the_live_metrics_of_each_run_are_pushed_with_its_name(tmp_path):
+    loaded = LoadedScenario(scenario(), tmp_path, ())
+    spec = RunSpec(loaded.scenario.load, warmup_ns=0, window_ns=NS_PER_S // 5)
+
+    async def measure(publish_at, url):
+        async with RunProcesses(MonotonicClock()) as processes:
+            context = dataclasses.replace(context_of(loaded), processes=processes, publish_at=publish_at)
+            for name in ("000-baseline", "000-candidate"):
+                await measure_loads([spec], RunningTarget(url, ()), context, name)
+            return context.observer
+
+    with receiving() as receiver, serving(v2_handler(lambda _: None)) as port:
+        asyncio.run(measure(PublishConfig(otlp=receiver.url), f"http://127.0.0.1:{port}"))
+    pushed = dict[str, set[str]]()
+    for message in receiver.received:
+        for resource in message.resource_metrics:
+            names = pushed.setdefault(attributes_of(resource.resource)["perfkit.run"], set())
+            names |= {metric.name for scope in resource.scope_metrics for metric in scope.metrics}
+    assert pushed.keys() == {"000-baseline", "000-candidate"}
+    assert all("perfkit_point_throughput_per_second" in names for names in pushed.values())
+
+
+def test_what_runs_note_of_metrics_that_are_pushed_is_told_once(tmp_path):
+    alone = context_of(LoadedScenario(scenario(), tmp_path, ()))
+    pushing = dataclasses.replace(alone, observer=RecordingObserver(), publish_at=PublishConfig(otlp="http://127.0.0.1:4318"), said=set())
+    for context in (alone, pushing):
+        for note in ("away", "away", "other"):
+            _RunNotes(context).note_added(note)
+    assert (alone.observer.messages, pushing.observer.messages) == ([], ["away", "other"])
 
 
 def commanded(tmp_path, shell="exec"):

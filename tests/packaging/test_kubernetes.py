@@ -1,9 +1,10 @@
 """The manifests for Kubernetes and the script for Slurm: what they run are commands of perfkit and of Dask, and their parts fit together.
 
-`python -m benchmarks.fleet.manifests` checks them against the schemas of Kubernetes and of Dask's operator.
+Helm renders the chart to the same. `python -m benchmarks.fleet.manifests` checks all against the schemas of Kubernetes and of Dask's operator.
 """
 
 import argparse
+import json
 import pathlib
 import re
 import subprocess
@@ -13,10 +14,18 @@ import pytest
 import yaml
 from distributed.cli import dask_scheduler, dask_worker
 
+import perfkit
 from perfkit.cli.main import make_parser
+from tests.helm import helm
 
 ROOT = pathlib.Path(__file__).parents[2]
 FOLDER = ROOT / "containers/kubernetes"
+CHART = FOLDER / "chart"
+SCENARIO = """name: smoke  # with a comment
+target: {url: "http://server:8000", model: 'm"1'}
+load:
+  closed: {concurrency: 4}
+"""
 PAGE = ROOT / "docs/how-to/fleet-deployment.md"
 
 
@@ -109,6 +118,89 @@ def test_the_dask_cluster_has_options_that_dask_knows_and_only_its_pods_and_the_
     ]  # fmt: skip
     ports = {one["name"] for one in scheduler["ports"]}
     assert {one["targetPort"] for one in dask_cluster["scheduler"]["service"]["ports"]} == ports
+
+
+@pytest.fixture(scope="module")
+def program():
+    return helm() or pytest.skip("there is no Helm for this processor")
+
+
+@pytest.fixture
+def rendered(program, tmp_path):
+    """The resources of the chart with these values, by kind and name."""
+    (tmp_path / "scenario.yaml").write_text(SCENARIO)
+
+    def render(release="perfkit", **values):
+        (tmp_path / "values.yaml").write_text(json.dumps(values))
+        command = [program, "template", release, CHART, "--set-file", f"scenario={tmp_path / 'scenario.yaml'}"]
+        done = subprocess.run([*command, "--values", tmp_path / "values.yaml"], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(done.stdout)}
+
+    return render
+
+
+def test_the_chart_is_correct_and_of_this_version(program):
+    done = subprocess.run([program, "lint", "--strict", CHART], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["appVersion"] == perfkit.__version__
+
+
+def test_the_chart_without_a_fleet_is_the_manifest_of_one_pod(rendered):
+    found = rendered()
+    scenario = found.pop(("ConfigMap", "perfkit-scenario"))
+    assert scenario["data"] == {"scenario.yaml": SCENARIO}
+    # the result outlives the release
+    assert found["PersistentVolumeClaim", "perfkit-run"]["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
+    assert found == resources("job.yaml")
+
+
+def test_the_chart_with_a_fleet_is_the_manifest_of_the_cluster_and_the_job_drives_it(rendered):
+    found = rendered(fleet={"machines": 4})
+    for key, resource in resources("dask-cluster.yaml").items():
+        assert found[key] == resource
+    job = found["Job", "perfkit-run"]
+    assert job["spec"]["template"]["metadata"]["labels"]["perfkit"] == "driver"  # as the network policy asks
+    options = parsed(pod(job)[1]["args"])
+    assert (options.fleet, options.machines, options.settings) == ("tcp://perfkit-scheduler:8786", 4, ["fleet.join_within=10m"])
+
+
+def test_each_value_of_the_chart_has_its_effect(rendered):
+    amounts = {"requests": {"cpu": "8", "memory": "3Gi"}, "limits": {"memory": "3Gi"}}
+    found = rendered(
+        "bench", image="registry.test/perfkit:1", target="http://triton.models.svc:8000", arguments=["--otlp", "http://collector:4318"],
+        resources=amounts, storage="5Gi", deleteAfterSeconds=0, fleet={"machines": 2, "joinWithin": "1m", "resources": amounts},
+    )  # fmt: skip
+    job = found["Job", "bench-run"]
+    _, container = pod(job)
+    options = parsed(container["args"])
+    assert options.settings == ["target.url=http://triton.models.svc:8000", "fleet.join_within=1m"]
+    assert (options.otlp, options.fleet) == ("http://collector:4318", "tcp://bench-scheduler:8786")
+    assert job["spec"]["ttlSecondsAfterFinished"] == 0
+    assert found["PersistentVolumeClaim", "bench-run"]["spec"]["resources"] == {"requests": {"storage": "5Gi"}}
+    worker = found["DaskCluster", "bench"]["spec"]["worker"]
+    assert worker["replicas"] == 2
+    containers = [container, *worker["spec"]["containers"], *found["DaskCluster", "bench"]["spec"]["scheduler"]["spec"]["containers"]]
+    assert {one["image"] for one in containers} == {"registry.test/perfkit:1"}
+    assert [one["resources"] for one in containers[:2]] == [amounts, amounts]
+    policy = found["NetworkPolicy", "bench"]["spec"]
+    assert policy["podSelector"]["matchLabels"] == {"dask.org/cluster-name": "bench"}
+
+
+@pytest.mark.parametrize(
+    ("values", "what"),
+    [
+        (["fleet.size=3"], "size"),
+        (["deleteAfterSeconds=soon"], "deleteAfterSeconds"),
+        (["image=perfkit:cpu"], "scenario is missing: --set-file scenario=scenario.yaml"),
+    ],
+)
+def test_values_that_the_chart_does_not_have_are_refused(program, values, what):
+    words = [word for value in values for word in ("--set", value)]
+    done = subprocess.run([program, "template", "perfkit", CHART, *words], capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert what in done.stderr
 
 
 def test_the_slurm_script_is_correct_shell_and_its_commands_are_perfkits(tmp_path):

