@@ -89,7 +89,7 @@ clean:
 # pip would compile 10,000 files in one process; some are of other Pythons, or templates, and cannot be
 .venv/dev.stamp: .venv/bin/python pyproject.toml constraints.txt
 	$(PIP) install -q --no-compile -c constraints.txt -e '.[server,dev]'
-	$(BIN)/python -m tests.helm
+	$(BIN)/python -m tests.helm || echo 'Helm could not be installed: the tests of the chart are skipped'
 	$(BIN)/python -m compileall -qq -j 0 .venv/lib || true
 	touch $@ .venv/run.stamp
 

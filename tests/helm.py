@@ -16,12 +16,8 @@ _PROGRAM = pathlib.Path(sys.prefix, "bin/helm")
 
 
 def helm() -> str | None:
-    """The program; None where there is none for this processor. Raises FileNotFoundError if it is not installed."""
-    if found := shutil.which("helm") or shutil.which(_PROGRAM):
-        return found
-    if platform.machine() != "x86_64":
-        return None
-    raise FileNotFoundError("no Helm: the tests of the chart need it; python -m tests.helm")
+    """The program; None where it is not installed."""
+    return shutil.which("helm") or shutil.which(_PROGRAM)
 
 
 def install() -> None:

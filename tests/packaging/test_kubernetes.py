@@ -122,7 +122,7 @@ def test_the_dask_cluster_has_options_that_dask_knows_and_only_its_pods_and_the_
 
 @pytest.fixture(scope="module")
 def program():
-    return helm() or pytest.skip("there is no Helm for this processor")
+    return helm() or pytest.skip("there is no Helm: python -m tests.helm installs it")
 
 
 @pytest.fixture
