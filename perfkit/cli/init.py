@@ -14,6 +14,7 @@ from perfkit.cli.url_scenario import DEFAULT_CONCURRENCY, add_api, api_of, read_
 from perfkit.errors import UsageError
 from perfkit.scenario.credentials import with_variables
 from perfkit.scenario.file import scenario_head, scenario_name, shipped_scenarios
+from perfkit.target.apis import APIS
 from perfkit.text import one_line
 
 if TYPE_CHECKING:
@@ -122,12 +123,13 @@ def initial_scenario(described: "ModelDescription", target: dict[str, Any], comm
         '  # headers: {authorization: "Bearer ${TOKEN}"}   # from the environment; never stored in a result',
         "workload:",
     ]
-    is_v2 = target.get("api", "v2") == "v2"
+    api = APIS[target.get("api", "v2")]
+    endpoint = api.endpoint(target.get("endpoint"))
     if config.max_batch_size > 0:
         lines.append(
             _commented("  batch_size: 1", f"the model takes up to {config.max_batch_size}; shapes below are without this dimension")
         )
-    lines += _input_lines(described) if is_v2 else _prompt_lines(is_streamed=target.get("endpoint") != "embeddings")
+    lines += _prompt_lines(writes_text=bool(endpoint and endpoint.writes_text)) if api.takes_prompts else _input_lines(described)
     lines += [
         "load:",
         _commented(f"  closed: {{concurrency: {list(DEFAULT_CONCURRENCY)}}}", "requests in flight; each value is a load point"),
@@ -156,14 +158,14 @@ def _input_lines(described: "ModelDescription") -> list[str]:
     return [*lines, _commented(f"  # outputs: {_yaml(outputs)}", "by default all")]
 
 
-def _prompt_lines(*, is_streamed: bool) -> list[str]:
+def _prompt_lines(*, writes_text: bool) -> list[str]:
     values = "    values: [Explain in a few paragraphs how a lighthouse works.]"
     lines = [
         "  prompts:",
         values,
         "    # file: prompts.jsonl   # in place of values: lines with prompt or messages, or a file in ShareGPT's form",
     ]
-    if not is_streamed:
+    if not writes_text:
         return lines
     return [
         *lines,
