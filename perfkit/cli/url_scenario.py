@@ -197,8 +197,8 @@ def read_from_all(urls: Sequence[str], read: "Callable[[str], Awaitable[_Read]]"
 def _add_defaults(document: dict[str, Any]) -> None:
     """Adds a default load and default windows if neither options nor --set have given them."""
     load, measure = document.get("load") or {}, document.get("measure") or {}
-    if not (isinstance(load, dict) and isinstance(measure, dict)) or "search" in load:
-        return  # the scenario's checks say what is wrong, and a search has defaults of its own
+    if not (isinstance(load, dict) and isinstance(measure, dict)) or load.keys() - {"closed", "open"}:
+        return  # the scenario's checks say what is wrong, and other loads, such as a search, have defaults of their own
     document |= {"load": load, "measure": measure}
     if "open" not in load:
         load["closed"] = load.get("closed") or {}
