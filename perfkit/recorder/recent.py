@@ -38,10 +38,10 @@ class LiveFigures:
         times_ns, delays_ns = (np.concatenate([getattr(part, name) for part in parts]) for name in ("times_ns", "delays_ns"))
         replies, failed = sum(part.replies for part in parts), sum(part.failed for part in parts)
         counts = ([count for part in parts if (count := getattr(part, name)) is not None] for name in ("responses", "output_tokens"))
-        totals = (sum(known) if known else None for known in counts)
+        responses, tokens = (sum(known) if known else None for known in counts)
         first = [part.first_ns for part in parts if part.first_ns is not None]
         first_ns = np.concatenate(first) if first else None
-        return cls(parts[0].worker, parts[0].at_ns, replies, failed, in_flight, times_ns, delays_ns, *totals, first_ns)
+        return cls(parts[0].worker, parts[0].at_ns, replies, failed, in_flight, times_ns, delays_ns, responses, tokens, first_ns)
 
 
 class RecentReplies:
