@@ -106,10 +106,10 @@ def _refusal(
     if judged and all(point.meets_slo for point in judged):
         higher = MissingMeasurement.at([share * judged[-1].rate_per_s for share in _ABOVE_HIGHEST], seconds)
         return _never_missed(judged[-1], points, limits), higher
-    if any(point.parts is not None for point in points) and not _parts_met_up_to_per_s(points):
-        told = " ".join(f"{format_rate_per_s(point.rate_per_s)}: {point.parts.reason}" for point in points if point.parts is not None)
+    if any(point.parts is not None for point in points) and not parts_met_up_to_per_s(points):
+        told = "; ".join(f"at {format_rate_per_s(point.rate_per_s)} {point.parts.reason}" for point in points if point.parts is not None)
         reason = "The limits on parts of answers are clearly met at no rate below those at which they are missed"
-        return f"{reason}. {told}", MissingMeasurement.at([share * rates[0] for share in _BELOW_LOWEST], 2 * seconds)
+        return f"{reason}: {told}.", MissingMeasurement.at([share * rates[0] for share in _BELOW_LOWEST], 2 * seconds)
     for name in limits:
         if name not in curves:
             return _too_few_rates(name, points, known_rates(evidence, name)), suggestion(name, points)
@@ -181,7 +181,7 @@ def _figures(point: RatePoint, limits: Mapping[str, int]) -> str:
 def _why_open(point: RatePoint) -> str:
     """The state of a point, or where the target kept up, why the limits on parts of answers are not clearly met."""
     is_open = point.state == KEPT_UP and point.parts is not None and point.parts.verdict != "satisfied"
-    return point.parts.reason.rstrip(".") if is_open and point.parts is not None else point.state
+    return point.parts.reason if is_open and point.parts is not None else point.state
 
 
 def _imprecision(percentile: str, capacity: Capacity) -> tuple[str, MissingMeasurement] | None:
@@ -277,11 +277,11 @@ def _bounds(points: Sequence[RatePoint], limits: Mapping[str, int]) -> list[Boun
         elif point.state == KEPT_UP and _fails_by_errors(point, limits):
             bounds.append(Bound(point.rate_per_s))
     if any(point.parts is not None for point in points):
-        bounds.append(Bound(_parts_met_up_to_per_s(points)))
+        bounds.append(Bound(parts_met_up_to_per_s(points)))
     return bounds
 
 
-def _parts_met_up_to_per_s(points: Sequence[RatePoint]) -> float:
+def parts_met_up_to_per_s(points: Sequence[RatePoint]) -> float:
     """The highest rate at which the target kept up and clearly met the limits on parts of answers, below all at which it clearly missed them; else 0."""
     missed_per_s = min((point.rate_per_s for point in points if point.parts and point.parts.verdict == "violated"), default=math.inf)
     met = [point.rate_per_s for point in points if point.state == KEPT_UP and point.parts and point.parts.verdict == "satisfied"]

@@ -20,7 +20,7 @@ from perfkit.plan.capacity import (
     pareto_front,
     target_concurrency,
 )
-from perfkit.plan.capacity_estimate import closed_loops_lack, estimate_capacity
+from perfkit.plan.capacity_estimate import closed_loops_lack, estimate_capacity, parts_met_up_to_per_s
 from perfkit.plan.evidence import KEPT_UP, Evidence
 from perfkit.plan.forecast import forecast_exhaustion
 from perfkit.plan.input_texts import Price
@@ -201,8 +201,10 @@ def _notes(evidence: Evidence, points: Sequence[RatePoint], decisive: str, capac
             also = "; where the limit was missed, it bounds the capacity from above" if state == "not steady" else ""
             yield f"At {rates} the measurement was {state}: it is left out of the curves{also}."
     if capacity is not None and capacity.is_cut:
-        parts = ", or the highest measured rate that clearly meets the limits on parts of answers" if points[0].parts else ""
-        yield f"The capacity is limited to {format_rate_per_s(capacity.per_s)}, the target's throughput under overload or the rate at which its errors miss the SLO{parts}."
+        is_by_parts = capacity.per_s == parts_met_up_to_per_s(points)
+        reason = "the target's throughput under overload or the rate at which its errors miss the SLO"
+        reason = "the highest measured rate that clearly meets the limits on parts of answers" if is_by_parts else reason
+        yield f"The capacity is limited to {format_rate_per_s(capacity.per_s)}, {reason}."
     met = [point.rate_per_s for point in points if point.meets_slo]
     missed = [point.rate_per_s for point in points if point.meets_slo is False]
     if met and missed and min(missed) < max(met):
@@ -228,6 +230,7 @@ def plan_capacity(evidence: Sequence[Evidence], inputs: PlanInputs) -> CapacityP
             f"{', '.join(first.sources)}: these results hold only closed loops, which have no arrival rate and no response time; a "
             f"capacity needs a result of load: {{open: {{rate: […]}}}} or load: {{search: …}}{command}"
         )
+    _check_parts(evidence, inputs.slo)
     inputs, compares_costs = in_requests(inputs, evidence), _compares_costs(evidence, inputs)
     check_day(evidence, inputs)
     planned = tuple(
@@ -267,6 +270,16 @@ def plan_capacity(evidence: Sequence[Evidence], inputs: PlanInputs) -> CapacityP
         measured_on=max(source.measured_on for source in evidence),
         notes=(*_implausible(inputs, cheapest), *(schedule.notes if schedule else ())),
     )
+
+
+def _check_parts(evidence: Sequence[Evidence], slo: SloLimits) -> None:
+    """Raises UsageError if a configuration has no times at all of a part of answers that has a limit."""
+    for one, recorded in itertools.product(evidence, slo.further_ns):
+        if not any(recorded.replace("_", " ") in point.part_batches for point in one.open_points):
+            raise UsageError(
+                f"--slo: {', '.join(one.sources)}: latency.hlog is missing, or has no {recorded.replace('_', ' ')}, which only streams have: "
+                "measure with stream: {}, or leave out its limit"
+            )
 
 
 def _compares_costs(evidence: Sequence[Evidence], inputs: PlanInputs) -> bool:

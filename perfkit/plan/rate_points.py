@@ -123,7 +123,7 @@ def _judge_parts(points: Sequence[OpenPoint], slo: SloLimits, load_points: int) 
         times = BucketCounts.merged(batch for window in windows for batch in window)
         further[recorded] = JudgedTimes(times, windows, unknown=sum(point.measured.requests.ok for point in points) - times.count)
     judged = judge_slo(SloLimits({}, further_ns=slo.further_ns), JudgedTimes(), 0.0, further=further, load_points=load_points)
-    return PartsVerdict(judged.verdict, judged.reason)
+    return PartsVerdict(judged.verdict, "; ".join(sentence for verdict, sentence in judged.limits if verdict == judged.verdict))
 
 
 def _goodput_per_s(points: Sequence[OpenPoint], batches: Sequence[BucketCounts], slo: SloLimits) -> float | None:

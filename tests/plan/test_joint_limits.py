@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from perfkit.errors import InconclusiveError
+from perfkit.errors import InconclusiveError, UsageError
 from perfkit.plan.configuration import plan_capacity
 from perfkit.plan.day_inputs import DayInputs
 from perfkit.plan.evidence import gather_evidence, read_sources
@@ -43,6 +43,7 @@ def test_the_capacity_is_at_most_the_highest_rate_that_meets_all_limits(write):
     assert (chosen.capacity.per_s, chosen.capacity.high_per_s) == (60.0, 60.0)
     assert chosen.fleet.replicas == math.ceil(1000 / 0.7 / chosen.capacity.low_per_s)
     assert "first token p99 < 500 ms" in slo_text(plan.inputs.slo)
+    assert "The capacity is limited to 60.0/s, the highest measured rate that clearly meets the limits on parts of answers." in chosen.notes
     assert any("the limits on the first token are judged at the measured rates alone" in one.lower() for one in plan.assumptions)
     parts = [row[[column.key for column in points_table(plan).columns].index("parts")] for row in points_table(plan).rows]
     assert parts == ["satisfied"] * 4 + ["violated"] * 3
@@ -72,6 +73,11 @@ def test_a_rate_that_meets_a_limit_unclearly_is_not_planned_with(write):
 def test_times_that_too_many_answers_lack_are_not_taken_as_met(write):
     with pytest.raises(InconclusiveError, match=r"times of .* further requests are not known, and they decide"):
         planned(write, slow_from(70, known=0.95))
+
+
+def test_results_without_such_times_are_refused(write):
+    with pytest.raises(UsageError, match=r"has no time per output token, which only streams have: measure with stream: \{\}"):
+        planned(write, slow_from(70), parse_slo(["p99<300ms,per_token.p99<50ms"]))
 
 
 def test_the_day_and_what_ifs_are_left_out_with_their_reason(write):
