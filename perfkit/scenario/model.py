@@ -130,6 +130,12 @@ class Scenario(Section):
         return self
 
     @pydantic.model_validator(mode="after")
+    def _fits_its_api(self) -> Self:
+        if self.workloads is None:
+            check_api(self)
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _can_be_decided(self) -> Self:
         if not self.measure.until_decided:
             return self
@@ -335,12 +341,6 @@ class Scenario(Section):
     def _can_be_sent_by_a_fleet(self) -> Self:
         if self.fleet is not None:
             check_fleet(self.load, self.shared_memory)
-        return self
-
-    @pydantic.model_validator(mode="after")
-    def _fits_its_api(self) -> Self:
-        if self.workloads is None:
-            check_api(self)
         return self
 
     @pydantic.model_validator(mode="after")

@@ -37,6 +37,8 @@ def test_an_address_says_which_api_is_spoken(tmp_path, target, api, endpoint, pa
             {"workload": {"batch_size": 2}},
             "workload.batch_size: OpenAI's API has none: remove it, or target.api: openai; prompts go into workload.prompts",
         ),
+        ({"workload": {"batch_size": 2}, "stream": {}}, "workload.batch_size: OpenAI's API has none"),
+        ({"sequences": {}, "stream": {}}, "sequences: OpenAI's API has none"),
         ({"workload": {"inputs": {"a": {"generate": "zeros"}}}}, "workload.inputs: OpenAI's API has none"),
         ({"workload": {"queue_timeout": "1s"}}, "workload.queue_timeout: OpenAI's API has none"),
         ({"target": {**TARGET, "endpoint": "embeddings"}, "stream": {}}, "embeddings are not streamed"),
