@@ -30,7 +30,7 @@ from perfkit.plan.performance_models import closed_loop_points, fit_scalability,
 from perfkit.plan.queueing import MgcQueue
 from perfkit.plan.ranking import rank_configurations
 from perfkit.plan.rate_curve import RateCurve
-from perfkit.plan.rate_points import error_rate_up_to, fit_curves, rate_points
+from perfkit.plan.rate_points import check_parts, error_rate_up_to, fit_curves, rate_points
 from perfkit.plan.risk import FleetRisk, arrivals_notes, fleet_risk
 from perfkit.plan.schedule import check_day, plan_schedule
 from perfkit.plan.slo_capacity import Capacity
@@ -230,7 +230,7 @@ def plan_capacity(evidence: Sequence[Evidence], inputs: PlanInputs) -> CapacityP
             f"{', '.join(first.sources)}: these results hold only closed loops, which have no arrival rate and no response time; a "
             f"capacity needs a result of load: {{open: {{rate: […]}}}} or load: {{search: …}}{command}"
         )
-    _check_parts(evidence, inputs.slo)
+    check_parts(evidence, inputs.slo)
     inputs, compares_costs = in_requests(inputs, evidence), _compares_costs(evidence, inputs)
     check_day(evidence, inputs)
     planned = tuple(
@@ -270,16 +270,6 @@ def plan_capacity(evidence: Sequence[Evidence], inputs: PlanInputs) -> CapacityP
         measured_on=max(source.measured_on for source in evidence),
         notes=(*_implausible(inputs, cheapest), *(schedule.notes if schedule else ())),
     )
-
-
-def _check_parts(evidence: Sequence[Evidence], slo: SloLimits) -> None:
-    """Raises UsageError if a configuration has no times at all of a part of answers that has a limit."""
-    for one, recorded in itertools.product(evidence, slo.further_ns):
-        if not any(recorded.replace("_", " ") in point.part_batches for point in one.open_points):
-            raise UsageError(
-                f"--slo: {', '.join(one.sources)}: latency.hlog is missing, or has no {recorded.replace('_', ' ')}, which only streams have: "
-                "measure with stream: {}, or leave out its limit"
-            )
 
 
 def _compares_costs(evidence: Sequence[Evidence], inputs: PlanInputs) -> bool:

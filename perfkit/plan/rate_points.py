@@ -1,9 +1,11 @@
 """The measurements pooled by rate, and the curves through the rates at which the target kept up."""
 
+import itertools
 import math
 import operator
 from collections.abc import Sequence
 
+from perfkit.errors import UsageError
 from perfkit.figures.resources import GpuFigures
 from perfkit.plan.capacity import energy_per_inference
 from perfkit.plan.evidence import KEPT_UP, Evidence, OpenPoint, pooled_percentile_ns
@@ -23,6 +25,16 @@ def rate_points(evidence: Evidence, slo: SloLimits, idle_power_w: float | None) 
     """Pool the measurements by rate; ascending."""
     by_rate = points_by_rate(evidence).values()
     return tuple(_rate_point(state, points, slo, evidence.batch_size, idle_power_w, len(by_rate)) for state, points in by_rate)
+
+
+def check_parts(evidence: Sequence[Evidence], slo: SloLimits) -> None:
+    """Raises UsageError if a configuration has no times at all of a part of answers that has a limit."""
+    for one, recorded in itertools.product(evidence, slo.further_ns):
+        if one.open_points and not any(recorded.replace("_", " ") in point.part_batches for point in one.open_points):
+            raise UsageError(
+                f"--slo: {', '.join(one.sources)}: latency.hlog is missing, or has no {recorded.replace('_', ' ')}, which only streams have: "
+                "measure with stream: {}, or leave out its limit"
+            )
 
 
 def fit_curves(evidence: Evidence, names: Sequence[str]) -> dict[str, RateCurve]:
