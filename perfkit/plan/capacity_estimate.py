@@ -30,6 +30,7 @@ _BEYOND_SATURATION, _AROUND_ONE, _BELOW_LOWEST, _ABOVE_HIGHEST = (
     (1.25, 1.5, 2.0, 3.0),
 )
 _MOST_TIMES_AS_LONG = 100
+_CLEARER = 10  # how many times longer windows are proposed where whether a limit is met is unclear
 _SAMPLES_FACTOR = 3  # near saturation requests are correlated, and a percentile needs more of them
 
 
@@ -91,6 +92,11 @@ def _refusal(
     if not any(point.state != "not valid" for point in points):
         reason = f"No measurement is valid ({listed}): the load generator was the bottleneck, or late, or the target was cold; see the warnings of the results."
         return reason, None
+    doubtful = [point for point in points if point.parts is not None and point.parts.verdict != "satisfied"]
+    if doubtful and doubtful[0].meets_slo is None and not parts_met_up_to_per_s(points):
+        told = f"such as {format_rate_per_s(doubtful[0].rate_per_s)} ({_why_open(doubtful[0])})"
+        longer = MissingMeasurement.at([point.rate_per_s for point in doubtful], _CLEARER * seconds)
+        return f"The limits on parts of answers are clearly met at no rate below those at which they may be missed, {told}.", longer
     if judged and not any(point.meets_slo for point in judged):
         lowest = judged[0]
         never = f"The SLO is never met, not even at the lowest rate that counts, {format_rate_per_s(lowest.rate_per_s)} ({_figures(lowest, limits)})"
@@ -106,10 +112,6 @@ def _refusal(
     if judged and all(point.meets_slo for point in judged):
         higher = MissingMeasurement.at([share * judged[-1].rate_per_s for share in _ABOVE_HIGHEST], seconds)
         return _never_missed(judged[-1], points, limits), higher
-    if any(point.parts is not None for point in points) and not parts_met_up_to_per_s(points):
-        told = "; ".join(f"at {format_rate_per_s(point.rate_per_s)} {point.parts.reason}" for point in points if point.parts is not None)
-        reason = "The limits on parts of answers are clearly met at no rate below those at which they are missed"
-        return f"{reason}: {told}.", MissingMeasurement.at([share * rates[0] for share in _BELOW_LOWEST], 2 * seconds)
     for name in limits:
         if name not in curves:
             return _too_few_rates(name, points, known_rates(evidence, name)), suggestion(name, points)

@@ -1,6 +1,7 @@
 """Plans under limits on parts of answers: M/M/1 with a service time of 10 ms, whose p99 is 300 ms at 84.6/s, and planted times to the first token."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ def slow_from(rate_per_s, share=0.02, known=1.0):
 
     def times_s(at_per_s, number):
         count = round(known * number)
-        slow = (np.arange(count) * share) % 1 < share if at_per_s >= rate_per_s else np.zeros(count, dtype=bool)
+        slow = np.arange(count) % round(1 / share) == 0 if at_per_s >= rate_per_s else np.zeros(count, dtype=bool)
         return np.where(slow, 0.6, 0.1)
 
     return times_s
@@ -68,6 +69,15 @@ def test_a_rate_that_meets_a_limit_unclearly_is_not_planned_with(write):
         50: True, 60: None, 70: False,
     }  # fmt: skip
     assert plan.chosen.capacity.per_s == 50.0
+
+
+def test_where_all_rates_are_unclear_the_same_ones_are_proposed_for_longer(write):
+    with pytest.raises(InconclusiveError, match=r"may be missed, such as 20.0/s \(the first token's p99 ") as caught:
+        planned(write, slow_from(0, share=0.01))
+    proposed = re.search(r"rate: \[(.*?)\].*measure.duration=(\d+)s .*measure.repetitions=(\d+)", str(caught.value))
+    assert proposed is not None
+    assert proposed[1] == "20, 35, 50, 60, 70, 80, 110"
+    assert int(proposed[2]) * int(proposed[3]) >= 10 * 800
 
 
 def test_times_that_too_many_answers_lack_are_not_taken_as_met(write):
