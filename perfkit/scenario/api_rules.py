@@ -1,27 +1,24 @@
 """What a scenario may have with the API of its target."""
 
-from typing import TYPE_CHECKING
-
+from perfkit.scenario.prompts import Prompts
 from perfkit.scenario.section import Section
+from perfkit.scenario.target import Target
 from perfkit.target.apis import APIS
 
-if TYPE_CHECKING:
-    from perfkit.scenario.model import Scenario
 
-
-def check_api(scenario: "Scenario") -> None:
+def check_api(scenario: Section, target: Target, prompts: Prompts | None, *, is_streamed: bool) -> None:
     """Raises ValueError if a scenario has prompts for an API without them, or keys that its API has no place for."""
-    api, prompts = scenario.target.spoken_api, scenario.workload.prompts
+    api = target.spoken_api
     if prompts is not None and not api.takes_prompts:
         names = " or ".join(one.name for one in APIS.values() if one.takes_prompts)
         raise ValueError(f"workload.prompts are for target.api: {names}: add it to the target, or remove prompts")
-    if scenario.stream is not None and not scenario.target.spoken_endpoint.can_stream:
-        raise ValueError(f"stream: {scenario.target.endpoint} are not streamed: remove stream")
+    if is_streamed and not target.spoken_endpoint.can_stream:
+        raise ValueError(f"stream: {target.endpoint} are not streamed: remove stream")
     extra = {} if prompts is None else prompts.extra
     if own := next((name for name in extra if name in api.own_members), None):
         raise ValueError(f"workload.prompts.extra: '{own}' is set by {api.own_members[own]}: remove it from extra")
     several = next((name for name in api.several_answers if extra.get(name) not in (None, 1)), None)
-    if several is not None and scenario.stream is not None:
+    if several is not None and is_streamed:
         raise ValueError(
             f"workload.prompts.extra.{several}: events of several answers in one stream cannot be timed: remove it, or remove stream"
         )
@@ -30,7 +27,7 @@ def check_api(scenario: "Scenario") -> None:
         raise ValueError(f"{key}: {api.title} has none: remove it, or target.api: {api.name}{hint}")
 
 
-def _is_given(scenario: "Scenario", key: str) -> bool:
+def _is_given(scenario: Section, key: str) -> bool:
     """Whether a dotted key has another value than its default."""
     section: object = scenario
     value = default = None

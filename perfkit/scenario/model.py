@@ -132,7 +132,7 @@ class Scenario(Section):
     @pydantic.model_validator(mode="after")
     def _fits_its_api(self) -> Self:
         if self.workloads is None:
-            check_api(self)
+            check_api(self, self.target, self.workload.prompts, is_streamed=self.stream is not None)
         return self
 
     @pydantic.model_validator(mode="after")
