@@ -22,4 +22,4 @@ def make_client(address: Address, options: TransportOptions, clock: Clock, resol
         return v2.make_client(address, options, clock, resolve)
     from perfkit.api_openai import client as openai  # imported here: most targets speak v2
 
-    return openai.Client(make_transport(address, options, clock, openai.API, resolve), options, address.api)
+    return openai.Client(make_transport(address, options, clock, openai.API, resolve), options, address.endpoint)

@@ -72,7 +72,7 @@ def write_result(writer: ResultWriter, measured: Sequence[PointMeasurement], **f
 class Writer:
     """Writes results; `restart` is the share by which this start of the server is slower than the mean. A log has 20 intervals a window.
 
-    Each result has a `workload.seed` of its own, as the scenario says that it was measured with, unless one is given.
+    `first_tokens_s` gives the times to the first token at a rate, of so many answers at most. Each result has a `workload.seed` of its own, as the scenario says that it was measured with, unless one is given.
     """
 
     folder: pathlib.Path
@@ -80,7 +80,7 @@ class Writer:
 
     def __call__(self, rates=(), *, concurrencies=(), throughputs=(), model="m", protocol="http", server=(), batch_size=1, seconds=400,
                  repetitions=1, seed=0, restart=0.0, overloaded_from=math.inf, times_s=mm1_times_s, samples=None, rejected=0,
-                 invalid=(), slowest_per_s=100, workload_seed=None):  # fmt: skip
+                 invalid=(), slowest_per_s=100, workload_seed=None, first_tokens_s=None):  # fmt: skip
         written = next(self.numbers)
         folder = self.folder / f"result{written}"
         writer = ResultWriter(folder, 1_700_000_000.0)
@@ -99,9 +99,11 @@ class Writer:
                     finished = round(rate * seconds)
                     times = random.gamma(100, load.level / rate / 100, finished)
                 parts = [bucket_counts(one) for one in np.array_split(times, BATCHES)]
+                first_tokens = () if first_tokens_s is None else np.array_split(first_tokens_s(load.level, len(times)), BATCHES)
                 for number, part in enumerate(parts):
                     second = number * seconds // BATCHES
                     logged = {"service_time": part} | ({"response_time": part} if is_open else {})
+                    logged |= {"first_token_time": bucket_counts(first_tokens[number])} if len(first_tokens) else {}
                     start_s = (repetition * len(loads) + index) * (seconds + 1.0) + second
                     writer.log_point([interval_lines(f"p{index}.r{repetition}", start_s, logged)])
                 codes = ["overloaded"] if is_open and load.level >= overloaded_from else []

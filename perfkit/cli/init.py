@@ -14,6 +14,7 @@ from perfkit.cli.url_scenario import DEFAULT_CONCURRENCY, add_api, api_of, read_
 from perfkit.errors import UsageError
 from perfkit.scenario.credentials import with_variables
 from perfkit.scenario.file import scenario_head, scenario_name, shipped_scenarios
+from perfkit.target.apis import APIS
 from perfkit.text import one_line
 
 if TYPE_CHECKING:
@@ -122,22 +123,25 @@ def initial_scenario(described: "ModelDescription", target: dict[str, Any], comm
         '  # headers: {authorization: "Bearer ${TOKEN}"}   # from the environment; never stored in a result',
         "workload:",
     ]
-    is_v2 = target.get("api", "v2") == "v2"
+    api = APIS[target.get("api", "v2")]
+    endpoint = api.endpoint(target.get("endpoint"))
     if config.max_batch_size > 0:
         lines.append(
             _commented("  batch_size: 1", f"the model takes up to {config.max_batch_size}; shapes below are without this dimension")
         )
-    lines += _input_lines(described) if is_v2 else _prompt_lines(is_streamed=target.get("endpoint") != "embeddings")
+    writes_text = endpoint is not None and endpoint.writes_text
+    slo, rates = ("{first_token: {p99: 500ms}}", "[0.5, 1, 2]") if writes_text else ("{p99: 50ms}", "[50, 100]")
+    lines += _prompt_lines(writes_text=writes_text) if api.takes_prompts else _input_lines(described)
     lines += [
         "load:",
         _commented(f"  closed: {{concurrency: {list(DEFAULT_CONCURRENCY)}}}", "requests in flight; each value is a load point"),
-        _commented("  # open: {rate: [50, 100]}", "in place of closed: arrivals per second, as users send them"),
-        _commented("  # search: {slo: {p99: 50ms}}", "in place of closed: the highest rate that meets an SLO"),
+        _commented(f"  # open: {{rate: {rates}}}", "in place of closed: arrivals per second, as users send them"),
+        _commented(f"  # search: {{slo: {slo}}}", "in place of closed: the highest rate that meets an SLO"),
         "measure:",
         _commented("  warmup: auto", "found in the data, at least a second"),
         _commented("  duration: 10s", "of each load point, in each repetition"),
         "  repetitions: 3",
-        _commented("# slo: {p99: 50ms, error_rate: 0.1%}", "decides the exit code"),
+        _commented(f"# slo: {slo[:-1]}, error_rate: 0.1%}}", "decides the exit code"),
     ]
     return "\n".join(lines) + "\n"
 
@@ -156,21 +160,20 @@ def _input_lines(described: "ModelDescription") -> list[str]:
     return [*lines, _commented(f"  # outputs: {_yaml(outputs)}", "by default all")]
 
 
-def _prompt_lines(*, is_streamed: bool) -> list[str]:
+def _prompt_lines(*, writes_text: bool) -> list[str]:
     values = "    values: [Explain in a few paragraphs how a lighthouse works.]"
     lines = [
         "  prompts:",
         values,
         "    # file: prompts.jsonl   # in place of values: lines with prompt or messages, or a file in ShareGPT's form",
     ]
-    if not is_streamed:
+    if not writes_text:
         return lines
     return [
         *lines,
         _commented("    max_tokens: 128", "or a law: {uniform: [50, 200]}, {lognormal: 200, sigma: 0.8}"),
         _commented("    extra: {temperature: 0}", "further members of each request, such as ignore_eos: true"),
         _commented("stream: {}", "remove it for answers in one piece"),
-        _commented("# slo: {first_token: {p99: 500ms}}", "and per_token, where the server reports tokens"),
     ]
 
 

@@ -35,7 +35,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     repeatable = functools.partial(add, action="append")
     results = "a result folder or its result.json; results with one label are one configuration"
     add("results", nargs="+", metavar="[LABEL=]RESULT", help=results)
-    repeatable("--slo", required=True, metavar="LIMIT", help="limits such as 'p99<50ms' or 'p99<50ms,error_rate<0.1%%'; may be repeated")
+    repeatable(
+        "--slo",
+        required=True,
+        metavar="LIMIT",
+        help="limits such as 'p99<50ms' or 'p99<20s,first_token.p99<500ms,error_rate<0.1%%'; may be repeated",
+    )
     demand = "peak demand in inferences, such as 1000/s, or in output tokens, such as 5000tok/s; if repeated, the plan is for the first; default: the peak of --profile, from which the first must not differ"
     repeatable("--demand", default=[], metavar="RATE", help=demand)
     average = "the demand that costs are divided by; default: the mean of --profile, else the peak demand"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from perfkit.cli.options import add_settings, whole_number
 from perfkit.errors import UsageError
+from perfkit.target.apis import APIS, ENDPOINTS
 
 if TYPE_CHECKING:
     from perfkit.scenario.file import ScenarioSource
@@ -23,7 +24,7 @@ _GENERATED = ("random", "zeros", "ones", "arange", "omit")
 _IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 _PERCENTILES = ("p50", "p90", "p95", "p99", "p99_9", "p99_99")
 _SHARES = ("error_rate", "wrong_answers")
-_PARTS = ("first_response.", "first_token.", "per_token.")
+_PARTS = tuple(f"{part}." for api in APIS.values() for part in api.slo_parts)
 # by argparse destination: the option, and the scenario key that replaces it
 _KEY_OF_OPTION = {
     "model": ("-m", "target.model=NAME"),
@@ -35,8 +36,8 @@ _KEY_OF_OPTION = {
     "shapes": ("--shape", "workload.inputs.NAME='{generate: random, shape: [1,16]}'"),
     "inputs": ("--input", "workload.inputs.NAME='{generate: zeros}'"),
     "batch_size": ("--batch-size", "workload.batch_size=8"),
-    "api": ("--api", "target.api=openai"),
-    "endpoint": ("--endpoint", "target.endpoint=completions"),
+    "api": ("--api", "target.api=NAME"),
+    "endpoint": ("--endpoint", "target.endpoint=NAME"),
 }
 
 
@@ -77,11 +78,10 @@ def add_scenario_or_url_options(parser: argparse.ArgumentParser, *, takes_comman
 
 def add_api(group: "argparse._ActionsContainer") -> None:
     """Adds --api and --endpoint."""
-    group.add_argument(
-        "--api", choices=("v2", "openai"), help="the API that the server speaks; with openai, answers are streamed; default: v2"
-    )
-    endpoint_help = "with --api openai, where requests go; default: chat"
-    group.add_argument("--endpoint", choices=("chat", "completions", "embeddings"), help=endpoint_help)
+    api_help = "the API that the server speaks; the texts of language models are streamed; default: v2"
+    group.add_argument("--api", choices=tuple(APIS), help=api_help)
+    endpoint_help = f"where requests go, if the API has several places for them; default: {ENDPOINTS[0]}"
+    group.add_argument("--endpoint", choices=ENDPOINTS, help=endpoint_help)
 
 
 def api_of(options: argparse.Namespace) -> dict[str, str]:
@@ -137,7 +137,8 @@ def _source_of_target(target: dict[str, Any], model: str, options: argparse.Name
     document: dict[str, Any] = {"name": scenario_name(model), "target": {**target, "model": model}}
     origins: Origins = {("target", "url"): "URL", ("target", "urls"): "URL", ("target", "model"): "-m", ("slo",): "--slo"}
     origins |= {("target", "api"): "--api", ("target", "endpoint"): "--endpoint"}
-    if target.get("api") == "openai" and target.get("endpoint") != "embeddings":
+    endpoint = APIS[target.get("api", "v2")].endpoint(target.get("endpoint"))
+    if endpoint is not None and endpoint.writes_text:
         document["stream"] = {}
     workload: dict[str, Any] = {}
     if options.batch_size is not None:
@@ -196,8 +197,8 @@ def read_from_all(urls: Sequence[str], read: "Callable[[str], Awaitable[_Read]]"
 def _add_defaults(document: dict[str, Any]) -> None:
     """Adds a default load and default windows if neither options nor --set have given them."""
     load, measure = document.get("load") or {}, document.get("measure") or {}
-    if not (isinstance(load, dict) and isinstance(measure, dict)) or "search" in load:
-        return  # the scenario's checks say what is wrong, and a search has defaults of its own
+    if not (isinstance(load, dict) and isinstance(measure, dict)) or load.keys() - {"closed", "open"}:
+        return  # the scenario's checks say what is wrong, and other loads, such as a search, have defaults of their own
     document |= {"load": load, "measure": measure}
     if "open" not in load:
         load["closed"] = load.get("closed") or {}

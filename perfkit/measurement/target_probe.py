@@ -149,8 +149,8 @@ async def probe(client: Client, address: Address, loaded: LoadedScenario, clock:
             shared = await regions.share(client, address, whole, metadata, batch_size, budget, first_answer)
             requests, expectation.slots = shared.requests_for(ClosedPlan(1, 0)), shared.slots
         is_binary_announced = _BINARY_EXTENSION in described.server.extensions
-        is_open = shared is None and scenario.stream is None and workload.encoding == "auto" and target.api == "v2"
-        may_fall_back = is_open and address.protocol == "http" and not is_binary_announced
+        is_plain = shared is None and scenario.stream is None and not target.spoken_api.takes_prompts
+        may_fall_back = is_plain and workload.encoding == "auto" and address.protocol == "http" and not is_binary_announced
         notes = [] if described.gap is None else [described.gap]
         if scenario.sequences is not None and described.server.name and _SEQUENCE_EXTENSION not in described.server.extensions:
             notes.append(_NO_SEQUENCES)

@@ -184,8 +184,8 @@ def calibrated_transport_ns(one: ProbedWorkload, calibration: Calibration | None
 
 
 def _is_calibrated(scenario: Scenario) -> bool:
-    """Whether the calibration covers such requests: plain ones of v2 and the wire engine."""
-    return scenario.target.engine == "wire" and scenario.target.api == "v2" and scenario.stream is None
+    """Whether the calibration covers such requests: plain ones with tensors, sent by the wire engine."""
+    return scenario.target.engine == "wire" and not scenario.target.spoken_api.takes_prompts and scenario.stream is None
 
 
 def _tensor_bytes(probed: ProbeResult) -> int:

@@ -37,18 +37,18 @@ def make_workload_requests(
     workload, max_batch_size = scenario.workload, config.max_batch_size
     model = (workload, metadata, max_batch_size, scenario.target.version, folder)
     size = resolve_batch_size(workload.batch_size, metadata.name, max_batch_size)
-    if scenario.target.api == "openai":
+    if scenario.target.spoken_api.takes_prompts:
         from perfkit.scenario.prompts import Prompts
         from perfkit.workload.prompts import make_prompt_requests, make_requests_of_lengths
 
         prompts = workload.prompts or Prompts()
         means: dict[str, Any] = {"seed": workload.seed, "budget": budget, "checkpoint": checkpoint}
         if trace is not None and trace.has_contents:
-            raise ScenarioError("load.replay.trace: it holds requests of v2, and target.api is openai")
+            raise ScenarioError(f"load.replay.trace: it holds requests of v2, and target.api is {scenario.target.api}")
         if trace is not None and trace.has_lengths:
             prompted = make_requests_of_lengths(trace, prompts, metadata.name, **means)
         else:
-            prompted = make_prompt_requests(prompts, metadata.name, folder, api=scenario.target.spoken_api, **means)
+            prompted = make_prompt_requests(prompts, metadata.name, folder, endpoint=scenario.target.spoken_endpoint, **means)
         expectation = Expectation.of(prompted.requests, metadata, scenario.check, None, folder, budget)
         return WorkloadRequests(prompted.requests, expectation, 1.0, indices=prompted.indices, note=prompted.note)
     if trace is not None and trace.has_contents:

@@ -30,6 +30,7 @@ _BEYOND_SATURATION, _AROUND_ONE, _BELOW_LOWEST, _ABOVE_HIGHEST = (
     (1.25, 1.5, 2.0, 3.0),
 )
 _MOST_TIMES_AS_LONG = 100
+_CLEARER = 10  # how many times longer windows are proposed where whether a limit is met is unclear
 _SAMPLES_FACTOR = 3  # near saturation requests are correlated, and a percentile needs more of them
 
 
@@ -91,12 +92,17 @@ def _refusal(
     if not any(point.state != "not valid" for point in points):
         reason = f"No measurement is valid ({listed}): the load generator was the bottleneck, or late, or the target was cold; see the warnings of the results."
         return reason, None
+    doubtful = [point for point in points if point.parts is not None and point.parts.verdict != "satisfied"]
+    if doubtful and doubtful[0].meets_slo is None and not parts_met_up_to_per_s(points):
+        told = f"such as {format_rate_per_s(doubtful[0].rate_per_s)} ({_why_open(doubtful[0])})"
+        longer = MissingMeasurement.at([point.rate_per_s for point in doubtful], _CLEARER * seconds)
+        return f"The limits on parts of answers are clearly met at no rate below those at which they may be missed, {told}.", longer
     if judged and not any(point.meets_slo for point in judged):
         lowest = judged[0]
         never = f"The SLO is never met, not even at the lowest rate that counts, {format_rate_per_s(lowest.rate_per_s)} ({_figures(lowest, limits)})"
         below = [point for point in points if point.rate_per_s < lowest.rate_per_s]
         if below:
-            left_out = ", ".join(f"{format_rate_per_s(point.rate_per_s)} ({point.state})" for point in below)
+            left_out = ", ".join(f"{format_rate_per_s(point.rate_per_s)} ({_why_open(point)})" for point in below)
             reason = (
                 f"{never}. Lower rates were measured, and cannot be judged: {left_out}. Measure these again, on a quiet machine or longer."
             )
@@ -163,7 +169,7 @@ def _never_missed(highest: RatePoint, points: Sequence[RatePoint], limits: Mappi
     above = [point for point in points if point.rate_per_s > highest.rate_per_s]
     if not above:
         return f"The SLO is never missed, not even at the highest rate, {met}: the capacity lies above the measured rates; measure higher ones."
-    undecided = ", ".join(f"{format_rate_per_s(point.rate_per_s)} ({point.state})" for point in above)
+    undecided = ", ".join(f"{format_rate_per_s(point.rate_per_s)} ({_why_open(point)})" for point in above)
     return f"The SLO is met up to {met}, and the measurements at the rates above cannot tell whether it is missed there: {undecided}. Measure them again, or higher ones."
 
 
@@ -171,7 +177,13 @@ def _figures(point: RatePoint, limits: Mapping[str, int]) -> str:
     shown = [
         f"{name.replace('_', '.')} {format_duration_ns(point.percentiles_ns[name])}" for name in limits if name in point.percentiles_ns
     ]
-    return ", ".join([*shown, point.state] if point.state != KEPT_UP else shown) or "too few samples"
+    return ", ".join([*shown, *([why] if (why := _why_open(point)) != KEPT_UP else [])]) or "too few samples"
+
+
+def _why_open(point: RatePoint) -> str:
+    """The state of a point, or where the target kept up, why the limits on parts of answers are not clearly met."""
+    is_open = point.state == KEPT_UP and point.parts is not None and point.parts.verdict != "satisfied"
+    return point.parts.reason if is_open and point.parts is not None else point.state
 
 
 def _imprecision(percentile: str, capacity: Capacity) -> tuple[str, MissingMeasurement] | None:
@@ -255,7 +267,8 @@ def _bounds(points: Sequence[RatePoint], limits: Mapping[str, int]) -> list[Boun
 
     Where the target missed the SLO while overloaded or not steady, the throughput is a bound. Its standard error is that of the number of
     answers, whose variance is at most about twice its mean. If the throughput fell under overload, the highest rate at which the target kept up
-    is the bound instead. A rate with too many errors is a bound itself.
+    is the bound instead. A rate with too many errors is a bound itself. So is the highest rate that clearly meets the limits on parts of
+    answers: no curve is fitted to their times.
     """
     bounds = []
     for point in points:
@@ -265,7 +278,16 @@ def _bounds(points: Sequence[RatePoint], limits: Mapping[str, int]) -> list[Boun
             bounds.append(Bound(kept_up_per_s) if answered < _FALLS_BELOW * kept_up_per_s else Bound(answered, _relative_error(point)))
         elif point.state == KEPT_UP and _fails_by_errors(point, limits):
             bounds.append(Bound(point.rate_per_s))
+    if any(point.parts is not None for point in points):
+        bounds.append(Bound(parts_met_up_to_per_s(points)))
     return bounds
+
+
+def parts_met_up_to_per_s(points: Sequence[RatePoint]) -> float:
+    """The highest rate at which the target kept up and clearly met the limits on parts of answers, below all at which it clearly missed them; else 0."""
+    missed_per_s = min((point.rate_per_s for point in points if point.parts and point.parts.verdict == "violated"), default=math.inf)
+    met = [point.rate_per_s for point in points if point.state == KEPT_UP and point.parts and point.parts.verdict == "satisfied"]
+    return max((rate for rate in met if rate < missed_per_s), default=0.0)
 
 
 def _relative_error(point: RatePoint) -> float:

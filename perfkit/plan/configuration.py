@@ -20,7 +20,7 @@ from perfkit.plan.capacity import (
     pareto_front,
     target_concurrency,
 )
-from perfkit.plan.capacity_estimate import closed_loops_lack, estimate_capacity
+from perfkit.plan.capacity_estimate import closed_loops_lack, estimate_capacity, parts_met_up_to_per_s
 from perfkit.plan.evidence import KEPT_UP, Evidence
 from perfkit.plan.forecast import forecast_exhaustion
 from perfkit.plan.input_texts import Price
@@ -30,13 +30,13 @@ from perfkit.plan.performance_models import closed_loop_points, fit_scalability,
 from perfkit.plan.queueing import MgcQueue
 from perfkit.plan.ranking import rank_configurations
 from perfkit.plan.rate_curve import RateCurve
-from perfkit.plan.rate_points import error_rate_up_to, fit_curves, rate_points
+from perfkit.plan.rate_points import check_parts, error_rate_up_to, fit_curves, rate_points
 from perfkit.plan.risk import FleetRisk, arrivals_notes, fleet_risk
 from perfkit.plan.schedule import check_day, plan_schedule
 from perfkit.plan.slo_capacity import Capacity
 from perfkit.plan.token_demand import fewest, in_requests
 from perfkit.result.distribution import QUANTILES
-from perfkit.stats.slo import SloLimits
+from perfkit.stats.slo import FURTHER, SloLimits
 from perfkit.units import NS_PER_S, format_percent, format_rate_per_s
 
 _HEADROOMS, _REDUNDANCIES, _DEMANDS = (0.2, 0.3, 0.4, 0.5), (0, 1, 2), (0.5, 1.0, 1.5, 2.0)
@@ -86,7 +86,7 @@ def plan_configuration(evidence: Evidence, inputs: PlanInputs, random: np.random
         knee=measured_knee(closed),
         validations=validations,
         model_servers=next((queue.servers for queue in queues if isinstance(queue, MgcQueue)), None),
-        what_if=tuple(row for queue in queues for row in what_if(queue, limits, operating_per_s)),
+        what_if=() if slo.further_ns else tuple(row for queue in queues for row in what_if(queue, limits, operating_per_s)),
         operations=_operations(inputs, capacity, curves.get(decisive), price, evidence.batch_size),
         table=_table(inputs, capacity, price, evidence.batch_size),
         extrapolated=_extrapolated(curves.get(decisive), capacity, operating_per_s, predictions),
@@ -201,7 +201,10 @@ def _notes(evidence: Evidence, points: Sequence[RatePoint], decisive: str, capac
             also = "; where the limit was missed, it bounds the capacity from above" if state == "not steady" else ""
             yield f"At {rates} the measurement was {state}: it is left out of the curves{also}."
     if capacity is not None and capacity.is_cut:
-        yield f"The capacity is limited to {format_rate_per_s(capacity.per_s)}, the target's throughput under overload or the rate at which its errors miss the SLO."
+        is_by_parts = capacity.per_s == parts_met_up_to_per_s(points)
+        reason = "the target's throughput under overload or the rate at which its errors miss the SLO"
+        reason = "the highest measured rate that clearly meets the limits on parts of answers" if is_by_parts else reason
+        yield f"The capacity is limited to {format_rate_per_s(capacity.per_s)}, {reason}."
     met = [point.rate_per_s for point in points if point.meets_slo]
     missed = [point.rate_per_s for point in points if point.meets_slo is False]
     if met and missed and min(missed) < max(met):
@@ -227,6 +230,7 @@ def plan_capacity(evidence: Sequence[Evidence], inputs: PlanInputs) -> CapacityP
             f"{', '.join(first.sources)}: these results hold only closed loops, which have no arrival rate and no response time; a "
             f"capacity needs a result of load: {{open: {{rate: […]}}}} or load: {{search: …}}{command}"
         )
+    check_parts(evidence, inputs.slo)
     inputs, compares_costs = in_requests(inputs, evidence), _compares_costs(evidence, inputs)
     check_day(evidence, inputs)
     planned = tuple(
@@ -307,6 +311,12 @@ def _assumptions(inputs: PlanInputs, chosen: ConfigurationPlan) -> Iterator[str]
     yield from inputs.risk.assumptions(_replicas(chosen), has_profile=inputs.day is not None)
     headrooms = f"a headroom of {format_percent(inputs.headroom)} with all replicas up, and of {format_percent(inputs.failure_headroom)} while some are down"
     yield f"The plan uses the 95 % lower limit of the capacity, {headrooms}."
+    if inputs.slo.further_ns:
+        parts = " and ".join(FURTHER[name].removesuffix("'s") for name in inputs.slo.further_ns)
+        yield (
+            f"The limits on {parts} are judged at the measured rates alone: the capacity is at most the highest that clearly meets them. "
+            "Curves, predictions and models are of response times; no what-ifs are answered."
+        )
     yield "A restart of the server changes all its times by one factor; the measured variation of that factor is weighted with an assumed 3 %."
     if chosen.batch_size > 1:
         yield f"Demand is in inferences per second; a request of batch size {chosen.batch_size} is {chosen.batch_size} inferences."

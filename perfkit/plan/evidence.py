@@ -12,7 +12,7 @@ from perfkit.errors import ResultError, UsageError
 from perfkit.plan.repeated_arrivals import leave_out_repeated, sent_points
 from perfkit.result.file import read_result
 from perfkit.result.fingerprint import gpus_of, hardware_of, server_cold_start_s
-from perfkit.result.interval_log import MissingLogError, read_times
+from perfkit.result.interval_log import MissingLogError, read_all_times
 from perfkit.result.json_file import as_mapping
 from perfkit.result.load import ClosedLoad, OpenLoad
 from perfkit.result.model import Point, Protocol, Result
@@ -44,6 +44,8 @@ class OpenPoint:
     run: int
     batches: tuple[BucketCounts, ...]
     """Its response times in consecutive parts of the window; empty without a log."""
+    part_batches: Mapping[str, tuple[BucketCounts, ...]] = dataclasses.field(default_factory=dict)
+    """The same of every other kind of time in the log, such as `first token time`."""
 
     @property
     def rate_per_s(self) -> float:
@@ -194,9 +196,10 @@ def _evidence(label: str, protocol: Protocol, sources: Sequence[Source], is_one_
         for point in source.result.points:
             if point.protocol != protocol:
                 continue
-            of_point = batches.get((_index(source.result, point), point.repetition or 0), ())
+            of_kinds = batches.get((_index(source.result, point), point.repetition or 0), {})
+            of_point = of_kinds.get(point.times_name, ())
             if id(point) in counted_ids:
-                opened.append(OpenPoint(point, run, tuple(of_point)))
+                opened.append(OpenPoint(point, run, of_point, of_kinds))
             elif isinstance(point.load, ClosedLoad) and not _has_think_time(source.result):
                 closed.append(point)
                 if point.load.concurrency == 1 and point.valid:
@@ -256,20 +259,20 @@ def _index(result: Result, point: Point) -> int:
     return keys.index(point.key) if point.key in keys else -1
 
 
-def _read_batches(source: Source) -> dict[tuple[int, int], list[BucketCounts]]:
-    """Each repetition's times in up to 20 parts of its window, by point and repetition; empty without a log."""
-    seconds: dict[tuple[int, int], dict[float, list[BucketCounts]]] = {}
+def _read_batches(source: Source) -> dict[tuple[int, int], dict[str, tuple[BucketCounts, ...]]]:
+    """Each repetition's times in up to 20 parts of its window, by point and repetition, and then by kind; empty without a log."""
+    seconds: dict[tuple[int, int], dict[str, dict[float, list[BucketCounts]]]] = {}
     with contextlib.suppress(MissingLogError):  # without its log a result can still be planned, with intervals from its repetitions alone
-        for key, start_s, times in read_times(source.folder, source.result):
-            seconds.setdefault(key, {}).setdefault(start_s, []).append(times)
-    return {key: _merge_seconds(of_repetition) for key, of_repetition in seconds.items()}
+        for key, kind, start_s, times in read_all_times(source.folder, source.result):
+            seconds.setdefault(key, {}).setdefault(kind, {}).setdefault(start_s, []).append(times)
+    return {key: {kind: _merge_seconds(of_kind) for kind, of_kind in kinds.items()} for key, kinds in seconds.items()}
 
 
-def _merge_seconds(seconds: Mapping[float, list[BucketCounts]]) -> list[BucketCounts]:
+def _merge_seconds(seconds: Mapping[float, list[BucketCounts]]) -> tuple[BucketCounts, ...]:
     order = sorted(seconds)
     number = min(_BATCHES, len(order))
     parts = itertools.groupby(enumerate(order), key=lambda item: item[0] * number // len(order))
-    return [BucketCounts.merged([counts for _, start_s in part for counts in seconds[start_s]]) for _, part in parts]
+    return tuple(BucketCounts.merged([counts for _, start_s in part for counts in seconds[start_s]]) for _, part in parts)
 
 
 def pooled_percentile_ns(batches: Sequence[BucketCounts], quantile: float) -> float | None:

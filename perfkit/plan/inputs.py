@@ -10,6 +10,7 @@ from perfkit.plan.day_inputs import DayInputs
 from perfkit.plan.fleet_risk import Balancing, Splitting, normalised_shares
 from perfkit.plan.input_texts import Price, parse_csv, parse_price, parsed
 from perfkit.result.distribution import QUANTILES
+from perfkit.scenario.slo import FURTHER_TIMES
 from perfkit.stats.ranking import PERCENTILE_NAMES, Constraint, parse_constraint
 from perfkit.stats.ratio_interval import Estimate
 from perfkit.stats.slo import SloLimits
@@ -118,7 +119,7 @@ def _share(text: str, option: str, example: str) -> float:
     return parsed(option, text, parse_share)
 
 
-_LIMIT = re.compile(r"\s*(?P<name>[A-Za-z0-9_.]+)\s*<=?\s*(?P<limit>[^<>=]+?)\s*")
+_LIMIT = re.compile(r"\s*(?:(?P<part>[a-z]+_[a-z]+)\.)?(?P<name>[A-Za-z0-9_.]+)\s*<=?\s*(?P<limit>[^<>=]+?)\s*")
 _POWER = re.compile(r"(?P<amount>\d+(?:\.\d+)?)\s*(?P<unit>W|kW)")
 
 
@@ -187,15 +188,18 @@ class PlanInputs:
 
 
 def parse_slo(texts: Sequence[str]) -> SloLimits:
-    """Parse limits such as `p99<50ms` and `error_rate<0.1%`, separated by commas; raises UsageError."""
+    """Parse limits such as `p99<50ms`, `first_token.p99<500ms` and `error_rate<0.1%`, separated by commas; raises UsageError."""
     percentiles: dict[float, int] = {}
+    parts: dict[str, dict[float, int]] = {}
     error_rate: float | None = None
     for text in [limit for option in texts for limit in option.split(",")]:
         match = _LIMIT.fullmatch(text)
         if not match:
             raise UsageError(f"--slo {text!r}: expected a limit such as 'p99<50ms' or 'error_rate<0.1%'")
-        name = match["name"].replace(".", "_").lower()
-        if name == "error_rate":
+        name, part = match["name"].replace(".", "_").lower(), match["part"] or ""
+        if part and part not in FURTHER_TIMES:
+            raise UsageError(f"--slo {text!r}: {part!r} is not a known part of an answer; known are {', '.join(FURTHER_TIMES)}")
+        if name == "error_rate" and not part:
             if error_rate is not None:
                 raise UsageError("--slo: error_rate has two limits; give one")
             error_rate = parsed("--slo", text, parse_share, match["limit"])
@@ -207,11 +211,14 @@ def parse_slo(texts: Sequence[str]) -> SloLimits:
         limit_ns = parsed("--slo", text, parse_duration_ns, match["limit"])
         if not limit_ns:
             raise UsageError(f"--slo {text!r}: a limit must be above zero")
-        if percentiles.setdefault(QUANTILES[name], limit_ns) != limit_ns:
-            raise UsageError(f"--slo: {name} has two limits; give one")
+        limited = parts.setdefault(FURTHER_TIMES[part], {}) if part else percentiles
+        if limited.setdefault(QUANTILES[name], limit_ns) != limit_ns:
+            raise UsageError(f"--slo: {f'{part}.' if part else ''}{name} has two limits; give one")
     if not percentiles:
-        raise UsageError("--slo: a plan needs a limit on a percentile, such as 'p99<50ms'")
-    return SloLimits(percentiles, error_rate)
+        raise UsageError(
+            "--slo: a plan needs a limit on a percentile of the response time, such as 'p99<50ms': its curves are of response times"
+        )
+    return SloLimits(percentiles, error_rate, further_ns=parts)
 
 
 def parse_demand_per_s(text: str, option: str = "--demand") -> float:

@@ -20,9 +20,19 @@ from perfkit.plan.usl import UslFit, UslRefusal
 from perfkit.result.part import dataclass_document
 from perfkit.stats.ranking import Judgement
 from perfkit.stats.ratio_interval import Estimate
+from perfkit.stats.slo import Verdict
 
 SCHEMA = "perfkit.plan/1"
 SHOWN = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PartsVerdict:
+    """Whether all limits on parts of answers, such as the first token, are met at a rate."""
+
+    verdict: Verdict
+    reason: str
+    """What the limits with this verdict found, such as `the first token's p99 is 600 ms, above 500 ms`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,7 +58,9 @@ class RatePoint:
     """From the inputs, or as measured before the run."""
     energy: Energy | None = None
     meets_slo: bool | None = None
-    """None if a limited percentile is unknown."""
+    """None if a limited percentile is unknown, or whether a limit on a part of answers is met is unclear."""
+    parts: PartsVerdict | None = None
+    """The verdict on the limits on parts of answers; None without any."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

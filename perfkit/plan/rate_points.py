@@ -1,27 +1,40 @@
 """The measurements pooled by rate, and the curves through the rates at which the target kept up."""
 
+import itertools
 import math
 import operator
 from collections.abc import Sequence
 
+from perfkit.errors import UsageError
 from perfkit.figures.resources import GpuFigures
 from perfkit.plan.capacity import energy_per_inference
 from perfkit.plan.evidence import KEPT_UP, Evidence, OpenPoint, pooled_percentile_ns
-from perfkit.plan.model import RatePoint
+from perfkit.plan.model import PartsVerdict, RatePoint
 from perfkit.plan.rate_curve import FEWEST_RATES, RateCurve, Repetition, fit_rate_curve
 from perfkit.plan.slo_capacity import CONFIDENCE
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.percentiles import is_withheld, minimum_samples
 from perfkit.stats.ratio_interval import Estimate, share_interval
-from perfkit.stats.slo import FailedShare, SloLimits
+from perfkit.stats.slo import FailedShare, JudgedTimes, SloLimits, judge_slo
 
 _BY_SERIOUSNESS = ("overloaded", "not steady", KEPT_UP, "not valid")
 
 
 def rate_points(evidence: Evidence, slo: SloLimits, idle_power_w: float | None) -> tuple[RatePoint, ...]:
     """Pool the measurements by rate; ascending."""
-    return tuple(_rate_point(state, points, slo, evidence.batch_size, idle_power_w) for state, points in points_by_rate(evidence).values())
+    by_rate = points_by_rate(evidence).values()
+    return tuple(_rate_point(state, points, slo, evidence.batch_size, idle_power_w, len(by_rate)) for state, points in by_rate)
+
+
+def check_parts(evidence: Sequence[Evidence], slo: SloLimits) -> None:
+    """Raises UsageError if a configuration has no times at all of a part of answers that has a limit."""
+    for one, recorded in itertools.product(evidence, slo.further_ns):
+        if one.open_points and not any(recorded.replace("_", " ") in point.part_batches for point in one.open_points):
+            raise UsageError(
+                f"--slo: {', '.join(one.sources)}: latency.hlog is missing, or has no {recorded.replace('_', ' ')}, which only streams have: "
+                "measure with stream: {}, or leave out its limit"
+            )
 
 
 def fit_curves(evidence: Evidence, names: Sequence[str]) -> dict[str, RateCurve]:
@@ -78,13 +91,16 @@ def _state(points: Sequence[OpenPoint]) -> str:
     return max(_BY_SERIOUSNESS, key=lambda state: (counted.count(state), -_BY_SERIOUSNESS.index(state)))
 
 
-def _rate_point(state: str, points: Sequence[OpenPoint], slo: SloLimits, batch_size: int, idle_power_w: float | None) -> RatePoint:
+def _rate_point(
+    state: str, points: Sequence[OpenPoint], slo: SloLimits, batch_size: int, idle_power_w: float | None, load_points: int
+) -> RatePoint:
     counted = [point for point in points if point.state == state]
     batches = [batch for point in counted for batch in point.batches]
     percentiles = {name: value for name in QUANTILES if (value := _percentile_ns(counted, batches, name)) is not None}
     samples = sum(point.measured.times.count for point in counted)
     throughput = _weighted(counted, [point.measured.throughput_per_s for point in counted])
     error_rate = FailedShare.over([(point.measured.requests.scheduled, point.measured.failed_share) for point in counted]).estimate
+    parts = _judge_parts(counted, slo, load_points)
     power_w, idle_w = _gpu_power_w(counted), _gpu_idle_w(counted) if idle_power_w is None else idle_power_w
     return RatePoint(
         rate_per_s=points[0].rate_per_s,
@@ -101,14 +117,34 @@ def _rate_point(state: str, points: Sequence[OpenPoint], slo: SloLimits, batch_s
         power_w=power_w,
         idle_power_w=idle_w if power_w is not None else None,
         energy=None if power_w is None or not throughput else energy_per_inference(power_w, throughput * batch_size, idle_w),
-        meets_slo=_meets(state, percentiles, error_rate, slo),
+        meets_slo=_meets(state, percentiles, error_rate, slo, parts),
+        parts=parts,
     )
 
 
+def _judge_parts(points: Sequence[OpenPoint], slo: SloLimits, load_points: int) -> PartsVerdict | None:
+    """The verdict on the limits on parts of answers, as a run gives it; None without such limits.
+
+    Ok answers without such a time, as those of a single token have none per token, count as unknown.
+    """
+    if not slo.further_ns:
+        return None
+    further = {}
+    for recorded in slo.further_ns:
+        windows = [point.part_batches.get(recorded.replace("_", " "), ()) for point in points]
+        times = BucketCounts.merged(batch for window in windows for batch in window)
+        further[recorded] = JudgedTimes(times, windows, unknown=sum(point.measured.requests.ok for point in points) - times.count)
+    judged = judge_slo(SloLimits({}, further_ns=slo.further_ns), JudgedTimes(), 0.0, further=further, load_points=load_points)
+    return PartsVerdict(judged.verdict, "; ".join(sentence for verdict, sentence in judged.limits if verdict == judged.verdict))
+
+
 def _goodput_per_s(points: Sequence[OpenPoint], batches: Sequence[BucketCounts], slo: SloLimits) -> float | None:
-    """A lower bound of the correct responses per second within the limit of the SLO's highest percentile; None without a log."""
+    """A lower bound of the correct responses per second within the limit of the SLO's highest percentile.
+
+    None without a log, and under limits on parts of answers: which answers meet several limits is not known.
+    """
     duration_s = sum(point.measured.duration_s for point in points)
-    if not duration_s or not all(point.batches for point in points):
+    if not duration_s or slo.further_ns or not all(point.batches for point in points):
         return None
     times, limit_ns = BucketCounts.merged(batches), slo.percentiles_ns[max(slo.percentiles_ns)]
     invalid = sum(point.measured.requests.invalid_output for point in points)  # their times are among the others
@@ -123,10 +159,11 @@ def error_rate_up_to(evidence: Evidence, rate_per_s: float) -> Estimate | None:
     return share_interval(*failed.independent(scheduled), CONFIDENCE) if scheduled else None
 
 
-def _meets(state: str, percentiles: dict[str, float], error_rate: float, slo: SloLimits) -> bool | None:
+def _meets(state: str, percentiles: dict[str, float], error_rate: float, slo: SloLimits, parts: PartsVerdict | None) -> bool | None:
     """Whether the SLO is met; None if that is unknown.
 
-    It is unknown at a point that is not valid, and at one that misses no limit but is not steady or lacks a limited percentile.
+    It is unknown at a point that is not valid, and at one that misses no limit but is not steady, lacks a limited percentile, or does not
+    clearly meet the limits on parts of answers.
     """
     if state == "not valid":
         return None
@@ -135,6 +172,8 @@ def _meets(state: str, percentiles: dict[str, float], error_rate: float, slo: Sl
     limits = {name: slo.percentiles_ns[quantile] for name, quantile in QUANTILES.items() if quantile in slo.percentiles_ns}
     if any(percentiles[name] > limit_ns for name, limit_ns in limits.items() if name in percentiles):
         return False
+    if parts is not None and parts.verdict != "satisfied":
+        return False if parts.verdict == "violated" else None
     return True if state == KEPT_UP and limits.keys() <= percentiles.keys() else None
 
 

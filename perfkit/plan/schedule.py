@@ -176,6 +176,11 @@ def service_laws(
     The laws have the estimated capacity and its lower limit. Without them, the figures are None and the refusal says why.
     """
     assert chosen.capacity is not None
+    if any(point.parts is not None for point in chosen.points):
+        return [], None, (
+            "The time in which the SLO is missed is not simulated: the simulated replica predicts response times alone, and the SLO has limits on "
+            "parts of answers."
+        )  # fmt: skip
     batches: Sequence[BucketCounts] = evidence.single_request_batches or next(
         (found for point in chosen.points if point.state == KEPT_UP and (found := _batches(evidence, point.rate_per_s))), []
     )

@@ -20,7 +20,7 @@ def tokens_per_request(evidence: Evidence) -> Estimate:
     measured = [point.measured for point in evidence.open_points if point.state == KEPT_UP]
     name = ", ".join(evidence.sources)
     if not measured or any(point.tokens is None for point in measured):
-        raise UsageError(f"{name}: a demand in tokens needs the output tokens of a request, which results of target.api: openai have alone")
+        raise UsageError(f"{name}: a demand in tokens needs the output tokens of a request, which only results of language models have")
     tokens = [point.tokens for point in measured if point.tokens is not None]
     if any(one.reported < point.requests.ok for one, point in zip(tokens, measured, strict=True)):
         reported, answers = sum(one.reported for one in tokens), sum(point.requests.ok for point in measured)

@@ -29,6 +29,8 @@ class LiveFigures:
     """Responses to streamed requests since the load point's first request; None in other loads."""
     output_tokens: int | None = None
     """The tokens that ok answers have reported since then; None for an API without tokens, and without any."""
+    first_ns: Instants | None = None
+    """Times to the first response, or the first event with content, of the streams recorded since the previous figures; None in other loads."""
 
     @classmethod
     def added(cls, parts: "Sequence[LiveFigures]", in_flight: int) -> "LiveFigures":
@@ -36,8 +38,10 @@ class LiveFigures:
         times_ns, delays_ns = (np.concatenate([getattr(part, name) for part in parts]) for name in ("times_ns", "delays_ns"))
         replies, failed = sum(part.replies for part in parts), sum(part.failed for part in parts)
         counts = ([count for part in parts if (count := getattr(part, name)) is not None] for name in ("responses", "output_tokens"))
-        totals = (sum(known) if known else None for known in counts)
-        return cls(parts[0].worker, parts[0].at_ns, replies, failed, in_flight, times_ns, delays_ns, *totals)
+        responses, tokens = (sum(known) if known else None for known in counts)
+        first = [part.first_ns for part in parts if part.first_ns is not None]
+        first_ns = np.concatenate(first) if first else None
+        return cls(parts[0].worker, parts[0].at_ns, replies, failed, in_flight, times_ns, delays_ns, responses, tokens, first_ns)
 
 
 class RecentReplies:
@@ -46,6 +50,7 @@ class RecentReplies:
     def __init__(self, *, is_open: bool, timed: Collection[Outcome]) -> None:
         self._is_open, self._timed = is_open, timed
         self._parts: list[tuple[int, Instants, Instants, Instants, npt.NDArray[np.bool_]]] = []
+        self._first: list[Instants] = []
         self._counted = self._told = 0
         self._hole: tuple[int, int] | None = None
         """The batch that was being recorded at the last `take`: its first reply's number, and how many replies had been returned."""
@@ -54,6 +59,17 @@ class RecentReplies:
         """Adds the arrays of one batch; batches must come in order."""
         self._parts.append((self._counted, intended_ns, started_ns, finished_ns, is_timed))
         self._counted += finished_ns.size
+
+    def add_first(self, batch: Sequence[Reply], began_ns: Instants) -> None:
+        """Adds the times to the first response of a batch of streams; of many, those of a sample."""
+        chosen = slice(None, None, -(-len(batch) // _MOST_PENDING) or 1)
+        pairs = zip(batch[chosen], began_ns[chosen].tolist(), strict=True)
+        self._first.append(np.array([reply.responses_ns[0] - began for reply, began in pairs if reply.responses_ns], dtype=np.int64))
+
+    def take_first(self) -> Instants:
+        """Returns the times to the first response that were added since the last call."""
+        parts, self._first = self._first, []
+        return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
 
     def take(self, pending: Sequence[Reply], recorded: int) -> tuple[Instants, Instants]:
         """Returns times and start delays, in nanoseconds, of the replies since the last call; of many replies, those of a sample.

@@ -128,7 +128,8 @@ class Recorder:
         assert self._recent is not None
         times_ns, delays_ns = self._recent.take(self._batch, self._recorded)
         responses = self._responses + sum(len(reply.responses_ns) for reply in self._batch) if self._is_streamed else None
-        return LiveFigures(worker, at_ns, self.replies, self.failed, in_flight, times_ns, delays_ns, responses, self._output_tokens or None)
+        first_ns, tokens = self._recent.take_first() if self._is_streamed else None, self._output_tokens or None
+        return LiveFigures(worker, at_ns, self.replies, self.failed, in_flight, times_ns, delays_ns, responses, tokens, first_ns)
 
     def add(self, reply: Reply) -> None:
         """Takes one reply."""
@@ -327,6 +328,8 @@ class Recorder:
         """Counts the responses to streamed requests, if they are any, in steps; their times, as `StreamedTimes.times`."""
         if not self._is_streamed:
             return {}
+        if self._recent is not None:
+            self._recent.add_first(batch, intended_ns)
         names = RESPONSES if self._count_tokens is None else EVENTS
         responses = np.cumsum([len(reply.responses_ns) for reply in batch])
         ends = [*(np.flatnonzero(np.diff(responses // _STEP_RESPONSES)) + 1).tolist(), len(batch)]

@@ -127,6 +127,8 @@ class LiveView:
         self._failed += figures.failed - failed
         self._times.append(figures.times_ns)
         self._delays.append(figures.delays_ns)
+        if figures.first_ns is not None:
+            self._first.append(figures.first_ns)
         now_ns = self._clock.now_ns()
         if now_ns - self._second_ended_ns >= _DRAW_EVERY_NS:
             self._end_second()
@@ -169,7 +171,8 @@ class LiveView:
         self._failed = 0
         self._times: list[Instants] = []
         self._delays: list[Instants] = []
-        names = ("throughput", *self._counted_rates, "p50", "p99", "errors", "in flight", "start delay p99")
+        self._first: list[Instants] = []
+        names = ("throughput", *self._counted_rates, "first p50", "p50", "p99", "errors", "in flight", "start delay p99")
         self._series = {name: collections.deque[float | None](maxlen=_MOST_SECONDS) for name in names}
 
     def _end_second(self) -> None:
@@ -177,6 +180,7 @@ class LiveView:
         figures: dict[str, float | None] = {
             "throughput": sum(self._rates.values()),
             **{name: sum(rates.values()) if rates else None for name, rates in self._counted_rates.items()},
+            "first p50": _percentile(np.concatenate(self._first), 50, 1) if self._first else None,
             "p50": _percentile(times, 50, 1),
             "p99": _percentile(times, 99, _FEWEST_FOR_P99),
             "errors": self._failed,
@@ -185,7 +189,7 @@ class LiveView:
         }
         for name, value in figures.items():
             self._series[name].append(value)
-        self._times, self._delays, self._failed = [], [], 0
+        self._times, self._delays, self._first, self._failed = [], [], [], 0
 
     def _lines(self, width: int) -> Iterator[Text]:
         point = self._point
@@ -199,6 +203,8 @@ class LiveView:
         yield self._figure("throughput", format_rate_per_s, width)
         for name in (name for name, rates in self._counted_rates.items() if rates):
             yield self._figure(name, format_rate_per_s, width)
+        if any(value is not None for value in self._series["first p50"]):
+            yield self._figure("first p50", format_duration_ns, width)
         yield self._figure("p50", format_duration_ns, width)
         yield self._figure("p99", format_duration_ns, width)
         yield self._figure("errors", lambda _: f"{failed:,}", width, "red" if failed else "")

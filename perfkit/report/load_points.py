@@ -108,6 +108,7 @@ def tokens_table(points: Sequence[Point]) -> Table:
                 one, one.figure.column, _PERCENTILES, few="too few samples", none="not known, see the warnings"
             )
         ),
+        *_figures("tokens", "number"),
         *_figures("tokens", "count"),
     )
     note = (

@@ -122,9 +122,10 @@ def points_table(plan: CapacityPlan) -> Table:
         Column("gpu_utilization", "GPU busy", "share"),
         Column("power_w", "power", "power_w"),
         *_ENERGY_COLUMNS,
+        Column("parts", "limits on parts", value=lambda point: point.parts and point.parts.verdict),
         Column("meets_slo", "meets the SLO", "yes_no"),
     )
-    note = "Repetitions pooled. Goodput counts ok answers within the limit on the plan's highest percentile. GPU busy is NVML's share of time, not of capacity."
+    note = "Repetitions pooled. Goodput counts ok answers within the limit on the plan's highest percentile; it is not known under limits on parts of answers. GPU busy is NVML's share of time, not of capacity."
     return configuration_table(plan, "points", "Measurements", columns, lambda one: one.points, note)
 
 

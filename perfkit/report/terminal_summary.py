@@ -81,7 +81,7 @@ def _tables(result: Result) -> Iterator[tuple[Table, Sequence[str], str]]:
     yield streams_table(points), streamed, note
     note = "as the server reports them; first token and gaps: events with content or reasoning; per token: after those of the first event"
     of_tokens = (
-        "event_gap_p90_ns", "per_token_p90_ns", "first_token_p90_ns", "reported", "event_gap_p50_ns", "input_tokens", "output_tokens",
+        "event_gap_p90_ns", "per_token_p90_ns", "first_token_p90_ns", "reported", "output_per_answer", "event_gap_p50_ns", "input_tokens", "output_tokens",
         "input_tokens_per_s",
     )  # fmt: skip
     yield tokens_table(points), of_tokens, note

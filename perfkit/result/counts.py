@@ -123,6 +123,13 @@ class Tokens(Part):
     several_in_event: Annotated[int, Figure(recorded=KEY)]
     """Streamed answers with more tokens than events, so that a gap between events is not the time of a token."""
 
+    @property
+    def output_per_answer(
+        self,
+    ) -> Annotated[float | None, Figure("output tokens per answer", "number", "tokens", column="output_tokens_per_answer")]:
+        """The mean output tokens of the answers that report them; None without any."""
+        return self.output / self.reported if self.reported else None
+
 
 class SequenceCounts(Part):
     """Sequences by what happened to them in the window; one that is open at either end of it is not in all of the counts."""

@@ -84,8 +84,9 @@ def resolve_address(
         headers = {other: text for other, text in headers.items() if other.lower() != name.lower()}
         headers[name] = value
     tls = _tls(target.tls, folder) if target.tls and address.tls else address.tls
-    base_path = address.base_path if target.api == "v2" else address.base_path.removesuffix("/v1")  # as clients of OpenAI's API take it
-    return dataclasses.replace(address, base_path=base_path, headers=headers, tls=tls, secrets=frozenset(secrets), api=target.spoken_api)
+    base_path = address.base_path.removesuffix(target.spoken_api.base_path_suffix)
+    spoken: dict[str, Any] = {"api": target.api, "endpoint": target.spoken_endpoint.name}
+    return dataclasses.replace(address, base_path=base_path, headers=headers, tls=tls, secrets=frozenset(secrets), **spoken)
 
 
 def resolve_replicas(target: Target, urls: Sequence[str], folder: pathlib.Path, rereading: SecretRereading | None = None) -> Address:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Self
 import pydantic
 from pydantic import Field
 
+from perfkit.scenario.api_rules import check_api
 from perfkit.scenario.load import (
     ClosedLoadSpec,
     ColdStartLoadSpec,
@@ -19,7 +20,6 @@ from perfkit.scenario.load import (
 )
 from perfkit.scenario.measure import Fleet, Gate, Measure, Rank, Tune, check_fleet
 from perfkit.scenario.mix import MOST_WORKLOADS, MixedWorkload, check_mix, fill_common_parts, plain_document
-from perfkit.scenario.openai import check_api
 from perfkit.scenario.section import Section, Text
 from perfkit.scenario.sequence_rules import check_sequences
 from perfkit.scenario.sequences import Sequences, Stream
@@ -28,6 +28,7 @@ from perfkit.scenario.target import Server, Target
 from perfkit.scenario.telemetry import Gpu, Metrics, Traces, check_traces
 from perfkit.scenario.workload import Check, SharedMemorySpec, Workload
 from perfkit.target.address import Address, redacted_url
+from perfkit.target.apis import APIS
 from perfkit.units import NS_PER_S, write_duration_ns
 
 SCHEMA = "perfkit.scenario/1"
@@ -129,6 +130,12 @@ class Scenario(Section):
         return self
 
     @pydantic.model_validator(mode="after")
+    def _fits_its_api(self) -> Self:
+        if self.workloads is None:
+            check_api(self, self.target, self.workload.prompts, is_streamed=self.stream is not None)
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _can_be_decided(self) -> Self:
         if not self.measure.until_decided:
             return self
@@ -175,7 +182,7 @@ class Scenario(Section):
     def _can_judge_parts_of_answers(self) -> Self:
         if self.objective is None:
             return self
-        for key in ("first_response", "first_token", "per_token"):
+        for key, api in ((key, one) for one in APIS.values() for key in one.slo_parts):
             if getattr(self.objective, key) is None:
                 continue
             if self.workloads is not None:
@@ -183,8 +190,8 @@ class Scenario(Section):
             if self.stream is None:
                 what = {"first_response": "have first responses", "first_token": "have first tokens", "per_token": "have times per token"}
                 raise ValueError(f"slo.{key}: only streams {what[key]}: add stream: {{}}, or remove {key}")
-            if (key == "first_response") != (self.target.api == "v2"):
-                raise ValueError(f"slo.{key} is for api: {'v2' if key == 'first_response' else 'openai'}: remove it")
+            if key not in self.target.spoken_api.slo_parts:
+                raise ValueError(f"slo.{key} is for api: {api.name}: remove it")
         return self
 
     @pydantic.model_validator(mode="after")
@@ -334,21 +341,6 @@ class Scenario(Section):
     def _can_be_sent_by_a_fleet(self) -> Self:
         if self.fleet is not None:
             check_fleet(self.load, self.shared_memory)
-        return self
-
-    @pydantic.model_validator(mode="after")
-    def _has_prompts_for_its_api(self) -> Self:
-        if self.workloads is None:
-            others = {
-                "sequences": self.sequences is not None,
-                "shared_memory": self.shared_memory is not None,
-                "stream.body": self.stream is not None and self.stream.body != "generate",
-                "check.outputs": bool(self.check.outputs),
-                "slo.wrong_answers": self.objective is not None and self.objective.wrong_answers is not None,
-                "traces.files": self.traces is not None and bool(self.traces.files),
-                "tune": self.tune is not None,
-            }
-            check_api(self.target, self.workload, others, is_streamed=self.stream is not None)
         return self
 
     @pydantic.model_validator(mode="after")

@@ -13,7 +13,6 @@ from perfkit.scenario.sequences import GeometricLength, UniformLength
 
 _MOST_TOKENS = 10_000_000
 _DEFAULT_PROMPT = "Explain in a few paragraphs how a lighthouse works, and how ships found their way before there was one."
-_OWN_MEMBERS = ("model", "messages", "prompt", "input", "stream", "max_tokens")
 _FORMS = "expected a number of tokens, or a law: uniform with the smallest and the largest number, geometric with the mean, or lognormal with the median"
 
 
@@ -79,12 +78,7 @@ class Prompts(Section):
 
     @pydantic.field_validator("extra")
     @classmethod
-    def _leaves_own_members(cls, extra: dict[str, Any]) -> dict[str, Any]:
-        if own := next((name for name in extra if name in _OWN_MEMBERS), None):
-            key = {"model": "target.model", "stream": "stream", "max_tokens": "workload.prompts.max_tokens"}.get(
-                own, "workload.prompts.values"
-            )
-            raise ValueError(f"'{own}' is set by {key}: remove it from extra")
+    def _can_be_sent(cls, extra: dict[str, Any]) -> dict[str, Any]:
         if odd := next((name for name, value in extra.items() if not _is_json(value)), None):
             raise ValueError(f"'{odd}' is no JSON value: expected numbers, texts, true, false, null, or lists and mappings of them")
         return extra

@@ -7,7 +7,8 @@ import pydantic
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from perfkit.scenario.section import Count, Cpus, Duration, Section, Size, Text
-from perfkit.target.address import Address, Api, WireProtocol, host_name, redacted_url
+from perfkit.target.address import Address, WireProtocol, host_name, redacted_url
+from perfkit.target.apis import APIS, Api, ApiName, Endpoint, EndpointName
 from perfkit.target.command import check_ports, command_words, takes_ports
 
 
@@ -138,9 +139,9 @@ class Target(Section):
     """The model's name."""
     version: Version = ""
     """The model's version; empty for the server's choice."""
-    api: Literal["v2", "openai"] = "v2"
+    api: ApiName = "v2"
     """The API: v2, the Open Inference Protocol, or OpenAI's."""
-    endpoint: Literal["chat", "completions", "embeddings"] | None = None
+    endpoint: EndpointName | None = None
     """With `api: openai`, where requests go, `chat` by default; the URL may end with `/v1` or not."""
     composing_models: tuple[Text, ...] = ()
     """Further models whose server statistics are reported, `NAME` or `NAME:VERSION`: those that the model calls itself, as business logic
@@ -235,20 +236,22 @@ class Target(Section):
 
     @pydantic.model_validator(mode="after")
     def _has_keys_of_its_api(self) -> Self:
-        if self.api == "v2":
-            if self.endpoint is not None:
-                raise ValueError(f"endpoint: {self.endpoint} is one of OpenAI's API: add api: openai, or remove endpoint")
-            return self
-        if "grpc" in self.load_protocols:
-            raise ValueError("api: openai is spoken over HTTP: give an http:// or https:// url, or protocols: [http]")
-        if self.version or self.composing_models:
-            raise ValueError(f"{'version' if self.version else 'composing_models'} is for api: v2: remove it")
+        if self.spoken_api.endpoint(self.endpoint) is None:
+            owner = next(one for one in APIS.values() if one.endpoint(self.endpoint))
+            raise ValueError(f"endpoint: {self.endpoint} is one of {owner.title}: add api: {owner.name}, or remove endpoint")
+        if self.spoken_api.is_http_only and "grpc" in self.load_protocols:
+            raise ValueError(f"api: {self.api} is spoken over HTTP: give an http:// or https:// url, or protocols: [http]")
         return self
 
     @property
     def spoken_api(self) -> Api:
-        """The API as an address has it."""
-        return "v2" if self.api == "v2" else self.endpoint or "chat"
+        """What the API is like."""
+        return APIS[self.api]
+
+    @property
+    def spoken_endpoint(self) -> Endpoint:
+        """The endpoint, or the API's default."""
+        return self.spoken_api.endpoint(self.endpoint) or self.spoken_api.endpoints[0]
 
     @property
     def load_protocols(self) -> tuple[WireProtocol, ...]:

@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from typing import Literal, Self, TypeAlias, TypeVar, cast
 
 from perfkit.machine.own_addresses import is_loopback, is_this_machine
+from perfkit.target.apis import ApiName
 from perfkit.target.redaction import redact
 
 _T = TypeVar("_T")
 WireProtocol: TypeAlias = Literal["http", "grpc"]
-Api: TypeAlias = Literal["v2", "chat", "completions", "embeddings"]
-"""The API that is spoken with a target: v2, or one of the endpoints of OpenAI's."""
 NetworkPath: TypeAlias = Literal["unix socket", "loopback", "network"]
 
 # by the URL standard for http and https, Triton's for grpc, that of a TLS ingress for grpcs
@@ -50,7 +49,9 @@ class Address:
     secrets: frozenset[str] = dataclasses.field(default=frozenset(), repr=False)
     ip: str = ""
     """The IP address to connect to in place of all that `host` resolves to."""
-    api: Api = "v2"
+    api: ApiName = "v2"
+    endpoint: str = ""
+    """Where the API's requests go, if it has several places for them."""
     replicas: tuple["Address", ...] = ()
     """The addresses of the target's other replicas."""
 

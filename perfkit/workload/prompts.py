@@ -16,7 +16,7 @@ from perfkit.protocol.message import InferRequest
 from perfkit.protocol.prompt import Prompt, prompt_tensor
 from perfkit.scenario.prompts import Prompts
 from perfkit.scenario.sequences import GeometricLength, UniformLength
-from perfkit.target.address import Api
+from perfkit.target.apis import Endpoint
 from perfkit.trace.recorded import Indices, RecordedTrace
 from perfkit.workload.generated import Checkpoint
 from perfkit.workload.requests import REQUEST_BYTES
@@ -55,19 +55,19 @@ def make_prompt_requests(
     folder: pathlib.Path,
     *,
     seed: int,
-    api: Api,
+    endpoint: Endpoint,
     budget: MemoryBudget,
     checkpoint: Checkpoint = lambda: None,
 ) -> PromptRequests:
-    """The requests, which are used in turn; the same for the same seed. In a chat a content may have other parts than text.
+    """The requests, which are used in turn; the same for the same seed.
 
-    Raises ScenarioError if the file cannot be read, has no prompts, or exceeds the budget.
+    Raises ScenarioError if the file cannot be read, has no prompts, or some that the endpoint does not take, or exceeds the budget.
     """
     found = [Prompt(text) for text in prompts.texts] if prompts.file is None else _read(folder / prompts.file, budget)
-    if api != "chat":
+    if not endpoint.takes_parts:
         for number, prompt in enumerate(found, 1):
             if not all(isinstance(message["content"], str) for message in prompt.messages):
-                raise ScenarioError(f"{_KEY}: prompt {number} has a content that is no text, which only endpoint: chat takes")
+                raise ScenarioError(f"{_KEY}: prompt {number} has a content that is no text, which endpoint: {endpoint.name} does not take")
     count = -(-_LAW_REQUESTS // len(found)) * len(found) if prompts.has_law else len(found)
     mean_bytes = sum(len(json.dumps(prompt.messages)) + len(prompt.text) for prompt in found) // len(found) + REQUEST_BYTES
     budget.reserve("workload.prompts", count * mean_bytes, f"{count:,} requests × {mean_bytes:,} bytes", "the number of prompts")
@@ -80,7 +80,7 @@ def make_prompt_requests(
         prompt = found[place]
         made = Prompt(prompt.text, prompt.messages, prompt.max_tokens or tokens, prompts.extra)
         requests.append(InferRequest(model, (prompt_tensor(made),)))
-    is_few = api != "embeddings" and len(found) < _MANY_PROMPTS  # embeddings have no cache of prefixes
+    is_few = endpoint.writes_text and len(found) < _MANY_PROMPTS
     return PromptRequests(
         tuple(requests), None, _OF_FEW.format(f"{len(found)} prompts are" if len(found) > 1 else "One prompt is") if is_few else ""
     )

@@ -34,12 +34,14 @@ def piece(data):
 
 
 @contextlib.asynccontextmanager
-async def client_of(*handlers, api="chat", is_streamed=False, timeout_ns=30 * S):
+async def client_of(*handlers, endpoint="chat", is_streamed=False, timeout_ns=30 * S):
     async with servers.scripted_server(*handlers) as address:
         options = TransportOptions(
             timeout_ns=timeout_ns, stream=StreamOptions() if is_streamed else None, answer_limit=AnswerLimit(1 << 20)
         )  # fmt: skip
-        async with contextlib.aclosing(make_client(dataclasses.replace(address, api=api), options, MonotonicClock())) as client:
+        async with contextlib.aclosing(
+            make_client(dataclasses.replace(address, api="openai", endpoint=endpoint), options, MonotonicClock())
+        ) as client:
             yield client
 
 

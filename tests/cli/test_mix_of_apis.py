@@ -11,7 +11,7 @@ from tests.openai_server import MODEL, Answers, openai_server
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_chat_and_v2_share_a_run(perfkit, write_scenario, order):
     loads = {"chat": {"closed": {"concurrency": [2]}}, "plain": {"open": {"rate": 40}}}
-    with openai_server(Answers(gap_s=0.002)) as chat_url, serving(v2_handler(lambda _: None)) as v2_port:
+    with openai_server(Answers(gap_s=0.02)) as chat_url, serving(v2_handler(lambda _: None)) as v2_port:
         chat: dict[str, Any] = {
             "name": "chat",
             "model": MODEL,
@@ -25,7 +25,7 @@ def test_chat_and_v2_share_a_run(perfkit, write_scenario, order):
             workloads=[{**entry, "load": loads[entry["name"]]} for entry in entries],
             target={},
             load=None,
-            measure={"warmup": "0s", "duration": "1s", "repetitions": 1},
+            measure={"warmup": "500ms", "duration": "1s", "repetitions": 1},
             telemetry=False,
         )
         points = {point["workload"]: point for point in perfkit.measure(scenario).result["summary"]}

@@ -4,6 +4,7 @@ import pytest
 import yaml
 
 from perfkit.result.file import read_result
+from perfkit.scenario.file import read_document
 from tests.openai_server import MODEL, Answers, openai_server
 
 MS = 1_000_000
@@ -150,6 +151,8 @@ def test_a_url_and_a_model_are_enough(perfkit):
     assert listed.stdout.endswith(f"perfkit init {url} -m {MODEL} --api openai\n")
     document = yaml.safe_load(written.stdout)
     assert (document["target"]["api"], document["stream"], "values" in document["workload"]["prompts"]) == ("openai", {}, True)
+    told = yaml.safe_load(written.stdout.replace("\n# slo:", "\nslo:"))
+    assert read_document(told).scenario.slo.good_within_ns == {"first_token_time": 500 * MS}
     assert missing.code == 6
     assert f"it offers {MODEL}" in missing.stderr
 

@@ -267,7 +267,7 @@ def test_the_exit_code_says_whether_the_constraints_hold(plan, constraint, code)
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ((), "which results of target.api: openai have alone"),
+        ((), "which only results of language models have"),
         (("--average-demand", "100/s"), "give it in the unit of --demand"),
         (DAY, "--profile and --peaks are in inferences"),
     ],

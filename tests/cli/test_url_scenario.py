@@ -45,6 +45,8 @@ def printed(perfkit):
         (["--batch-size", "8"], {"workload": {"batch_size": 8}}),
         (["--set", "load.search.slo.p99=50ms"], {"load": {"search": {"slo": {"p99": "50ms"}}}}),
         (["--set", "load={open: {rate: [5]}}"], {"load": {"open": {"rate": [5]}}, "measure": {"duration": "3s", "repetitions": 3}}),
+        (["--set", "load={idle: {gap: 1s}}"], {"load": {"idle": {"gap": "1s"}}}),
+        (["--set", "load={replay: {trace: t.csv}}"], {"load": {"replay": {"trace": "t.csv"}}}),
         (["--set", "load.closed.think_time=1ms"], {"load": {"closed": {"think_time": "1ms", "concurrency": [1, 4, 16]}}}),
         (["--set", "measure.requests=100"], {"measure": {"requests": 100, "repetitions": 3}}),
         (["--set", "target.timeout=5s"], {"target": {"url": HTTP, "model": "m", "timeout": "5s"}}),

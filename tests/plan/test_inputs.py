@@ -7,10 +7,17 @@ from perfkit.plan.forecast import parse_lead_time_days, parse_peaks
 from perfkit.plan.input_texts import Price, parse_prices
 from perfkit.plan.inputs import parse_demand_per_s, parse_headroom, parse_power_w, parse_slo
 
+NO_RESPONSE_TIME = "--slo: a plan needs a limit on a percentile of the response time, such as 'p99<50ms': its curves are of response times"
+
 
 def test_limits_may_be_in_one_text_or_several():
     slo = parse_slo(["p99<50ms,p50 <= 5ms", "error_rate<0.1%"])
     assert (slo.percentiles_ns, slo.error_rate) == ({0.99: 50_000_000, 0.5: 5_000_000}, 0.001)
+    joint = parse_slo(["p99<20s,first_token.p99.9<500ms", "per_token.p50<40ms,per_token.p99<90ms"])
+    assert (joint.percentiles_ns, joint.further_ns) == (
+        {0.99: 20_000_000_000},
+        {"first_token_time": {0.999: 500_000_000}, "time_per_output_token": {0.5: 40_000_000, 0.99: 90_000_000}},
+    )
     assert parse_slo(["p99.9<1s"]).percentiles_ns == {0.999: 1_000_000_000}
 
 
@@ -22,7 +29,17 @@ def test_limits_may_be_in_one_text_or_several():
         (["p98<50ms"], "--slo 'p98<50ms': 'p98' is not a known percentile; known are p50, p90, p95, p99, p99_9, p99_99 and error_rate"),
         (["p99<0s"], "--slo 'p99<0s': a limit must be above zero"),
         (["p99<50ms", "p99<60ms"], "--slo: p99 has two limits; give one"),
-        (["error_rate<1%"], "--slo: a plan needs a limit on a percentile, such as 'p99<50ms'"),
+        (
+            ["p99<1s,last_token.p99<1s"],
+            "--slo 'last_token.p99<1s': 'last_token' is not a known part of an answer; known are first_response, first_token, per_token",
+        ),
+        (
+            ["p99<1s,first_token.error_rate<1%"],
+            "--slo 'first_token.error_rate<1%': 'error_rate' is not a known percentile; known are p50, p90, p95, p99, p99_9, p99_99 and error_rate",
+        ),
+        (["first_token.p99<1s"], NO_RESPONSE_TIME),
+        (["p99<9s,first_token.p99<1s", "first_token.p99<2s"], "--slo: first_token.p99 has two limits; give one"),
+        (["error_rate<1%"], NO_RESPONSE_TIME),
         (["p99<5ms,error_rate<1%,error_rate<2%"], "--slo: error_rate has two limits; give one"),
     ],
 )

@@ -60,7 +60,7 @@ def test_tokens_that_differ_between_the_points_have_an_interval_around_their_mea
 
 
 def test_tokens_that_are_withheld_or_differ_are_refused(source):
-    with pytest.raises(UsageError, match=r"which results of target.api: openai have alone"):
+    with pytest.raises(UsageError, match="which only results of language models have"):
         in_requests(IN_TOKENS, gather_evidence([source]))
     with pytest.raises(
         UsageError, match=r"are withheld, since only .* answers report their tokens; let the server report the usage of all"

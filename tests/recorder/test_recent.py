@@ -59,3 +59,22 @@ def test_of_many_replies_about_a_thousand_are_told():
     assert 500 < figures.times_ns.size <= 1024 + 256
     assert figures.delays_ns.size == figures.times_ns.size
     assert np.median(figures.times_ns) == pytest.approx(11_000, rel=0.05)
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_the_first_responses_of_streams_are_told_once_and_only_of_those_that_have_one(is_open):
+    recorder = Recorder(window_start_ns=0, window_end_ns=None, is_open=is_open, is_live=True, is_streamed=True)
+    for reply in replies(200):
+        if reply.started_ns % 20 == 7:
+            reply.responses_ns = (reply.started_ns + 500, reply.started_ns + 900)
+        recorder.add(reply)
+    recorder._finish_work()
+    recorder._begin_work(None)
+    recorder._finish_work()
+    assert sorted(recorder.live_figures(0, 1, 0).first_ns.tolist()) == [500 + 7 * is_open] * 100
+    assert recorder.live_figures(0, 2, 0).first_ns.size == 0
+
+
+def test_without_streams_there_are_no_first_responses():
+    recorder = Recorder(window_start_ns=0, window_end_ns=None, is_live=True)
+    assert recorder.live_figures(0, 1, 0).first_ns is None

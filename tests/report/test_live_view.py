@@ -272,3 +272,11 @@ def test_of_streams_the_responses_or_tokens_of_all_workers_are_shown(view, termi
         ["throughput", "200/s"],
         [counted.removeprefix("output_"), "1,500/s"],
     ]
+
+
+def test_of_streams_the_time_to_the_first_response_is_shown(view, terminal, clock):
+    view.begin(PointBegins(1, 1, "http, 8/s", "service time", None, None))
+    for worker, first_ms in ((0, 30), (1, 50), (2, 70)):
+        clock.ns = S * (worker == 2)
+        view.add(dataclasses.replace(figures(1, 100, worker=worker), first_ns=np.array([first_ms * 1_000_000])))
+    assert [re.split(r" {2,}", line)[:2] for line in lines(terminal.text()) if line.startswith("first")] == [["first p50", "50.0 ms"]]

@@ -5,6 +5,7 @@ import io
 
 import pytest
 
+from perfkit.result.counts import Tokens
 from perfkit.result.frames import START_FIGURES, addresses_frame, csv_text, points_frame, sweep_frame
 from perfkit.result.model import Replica, Result
 from perfkit.result.search import Search
@@ -27,7 +28,7 @@ def test_a_row_has_the_figures_of_its_point(result):
         "goodput_per_s": "", "times": "service", "samples": "3", "mean_ns": "2000000.0", "p50_ns": "2000000", "p90_ns": "", "p95_ns": "", "p99_ns": "",
         "p99_9_ns": "", "p99_99_ns": "", "max_ns": "3000000", "scheduled": "4", "ok": "3", "error_rate": "0.25", "start_delay_p99_ns": "",
         **dict.fromkeys(("sequences_ended", "sequences_failed", "sequence_p50_ns", "sequence_p99_ns"), ""),
-        **dict.fromkeys(("output_tokens_per_s", "input_tokens_per_s", "input_tokens", "output_tokens"), ""),
+        **dict.fromkeys(("output_tokens_per_s", "input_tokens_per_s", "input_tokens", "output_tokens", "output_tokens_per_answer"), ""),
         **dict.fromkeys((f"{name}_{percentile}_ns" for name in ("first_token", "event_gap", "per_token") for percentile in ("p50", "p99")), ""),
         **dict.fromkeys(("responses_per_s", "first_response_p50_ns", "first_response_p99_ns", "response_gap_p50_ns", "response_gap_p99_ns"), ""),
         "connections": "2", "connect_p50_ns": "", "connect_p99_ns": "",
@@ -38,6 +39,13 @@ def test_a_row_has_the_figures_of_its_point(result):
         "server_queue_ns": "500000.0", "server_compute_ns": "1000000.0", "generator_cpu_share": "0.4", "energy_per_inference_j": "",
         "slo": "", "valid": "True", "warnings": "few_samples",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("reported", "mean"), [(4, "2.5"), (0, "")])
+def test_the_tokens_of_an_answer_are_the_mean_of_those_that_report_them(result, reported, mean):
+    tokens = Tokens(input=7, output=10, reported=reported, several_in_event=0)
+    (row,) = rows_of(points_frame([result.points[0].model_copy(update={"tokens": tokens})]))
+    assert row["output_tokens_per_answer"] == mean
 
 
 def test_each_address_of_a_point_has_a_row(result):

@@ -11,19 +11,19 @@ BASE = {"name": "s", "target": TARGET, "load": {"closed": {"concurrency": [1]}}}
 
 
 @pytest.mark.parametrize(
-    ("target", "api", "path"),
+    ("target", "api", "endpoint", "path"),
     [
-        ({}, "chat", ""),
-        ({"endpoint": "embeddings"}, "embeddings", ""),
-        ({"url": "http://h:1/base/v1"}, "chat", "/base"),
-        ({"url": "http://h:1/base"}, "chat", "/base"),
-        ({"api": "v2"}, "v2", "/v1"),
+        ({}, "openai", "chat", ""),
+        ({"endpoint": "embeddings"}, "openai", "embeddings", ""),
+        ({"url": "http://h:1/base/v1"}, "openai", "chat", "/base"),
+        ({"url": "http://h:1/base"}, "openai", "chat", "/base"),
+        ({"api": "v2"}, "v2", "", "/v1"),
     ],
 )
-def test_an_address_says_which_api_is_spoken(tmp_path, target, api, path):
+def test_an_address_says_which_api_is_spoken(tmp_path, target, api, endpoint, path):
     scenario = read_document({**BASE, "target": {**TARGET, **target}}).scenario
     address = resolve_address(scenario.target, scenario.target.urls_by_protocol["http"][0], tmp_path)
-    assert (address.api, address.base_path) == (api, path)
+    assert (address.api, address.endpoint, address.base_path) == (api, endpoint, path)
 
 
 @pytest.mark.parametrize(
@@ -31,13 +31,19 @@ def test_an_address_says_which_api_is_spoken(tmp_path, target, api, path):
     [
         ({"target": {**TARGET, "api": "v2", "endpoint": "chat"}}, "add api: openai, or remove endpoint"),
         ({"target": {**TARGET, "url": "grpc://h:1"}}, "api: openai is spoken over HTTP"),
-        ({"target": {**TARGET, "version": "1"}}, "version is for api: v2"),
+        ({"target": {**TARGET, "version": "1"}}, "target.version: OpenAI's API has none: remove it, or target.api: openai"),
         ({"target": {**TARGET, "api": "v2"}, "workload": {"prompts": {}}}, "workload.prompts are for target.api: openai"),
-        ({"workload": {"batch_size": 2}}, "workload.batch_size is for api: v2"),
-        ({"workload": {"inputs": {"a": {"generate": "zeros"}}}}, "workload.inputs is for api: v2"),
-        ({"workload": {"queue_timeout": "1s"}}, "workload.queue_timeout is for api: v2"),
+        (
+            {"workload": {"batch_size": 2}},
+            "workload.batch_size: OpenAI's API has none: remove it, or target.api: openai; prompts go into workload.prompts",
+        ),
+        ({"workload": {"batch_size": 2}, "stream": {}}, "workload.batch_size: OpenAI's API has none"),
+        ({"sequences": {}, "stream": {}}, "sequences: OpenAI's API has none"),
+        ({"workload": {"inputs": {"a": {"generate": "zeros"}}}}, "workload.inputs: OpenAI's API has none"),
+        ({"workload": {"queue_timeout": "1s"}}, "workload.queue_timeout: OpenAI's API has none"),
         ({"target": {**TARGET, "endpoint": "embeddings"}, "stream": {}}, "embeddings are not streamed"),
         ({"stream": {"body": "infer"}}, "stream.body: OpenAI's API has none"),
+        ({"shared_memory": "system", "target": {**TARGET, "url": "http://127.0.0.1:1"}}, "shared_memory: OpenAI's API has none"),
         ({"traces": {"files": ["trace.json"]}}, "traces.files: OpenAI's API has none"),
         ({"sequences": {}}, "sequences: OpenAI's API has none"),
         ({"slo": {"p99": "1s", "wrong_answers": "1%"}}, "slo.wrong_answers: OpenAI's API has none"),

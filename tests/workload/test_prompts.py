@@ -9,14 +9,22 @@ from perfkit.errors import ScenarioError
 from perfkit.machine.limits import MemoryBudget
 from perfkit.protocol.prompt import read_prompt
 from perfkit.scenario.prompts import Prompts
+from perfkit.target.apis import OPENAI
 from perfkit.trace.reader import read_trace
 from perfkit.workload.prompts import make_prompt_requests, make_requests_of_lengths
 
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
 
 
-def made_requests(folder, *, seed=0, api="chat", budget=None, **prompts):
-    return make_prompt_requests(Prompts.model_validate(prompts), "m", folder, seed=seed, api=api, budget=budget or MemoryBudget(1 << 40))
+def made_requests(folder, *, seed=0, endpoint="chat", budget=None, **prompts):
+    return make_prompt_requests(
+        Prompts.model_validate(prompts),
+        "m",
+        folder,
+        seed=seed,
+        endpoint={one.name: one for one in OPENAI.endpoints}[endpoint],
+        budget=budget or MemoryBudget(1 << 40),
+    )
 
 
 def made(folder, **how):
@@ -119,14 +127,14 @@ def test_contents_other_than_text_are_for_chat(tmp_path):
     file = written(tmp_path, json.dumps({"messages": parts}))
     assert made(tmp_path, file=file)[0].messages == parts
     with pytest.raises(ScenarioError, match="prompt 1 has a content that is no text"):
-        made(tmp_path, file=file, api="completions")
+        made(tmp_path, file=file, endpoint="completions")
 
 
 def test_few_prompts_that_a_cache_of_prefixes_answers_are_noted(tmp_path):
     assert made_requests(tmp_path).note.startswith("One prompt is sent again and again: a server that caches prefixes")
     assert made_requests(tmp_path, values=["a", "b"], max_tokens={"uniform": [1, 9]}).note.startswith("2 prompts are sent again and again")
     assert not made_requests(tmp_path, values=[str(number) for number in range(100)]).note
-    assert not made_requests(tmp_path, api="embeddings").note
+    assert not made_requests(tmp_path, endpoint="embeddings").note
 
 
 LENGTHS = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-01-01,5,44\n2023-01-02,3,0\n2023-01-03,5,44\n2023-01-04,0,7\n2023-01-05,5,44\n"
