@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from perfkit.report.first_requests import cold_start_sentence, idle_sentence
 from perfkit.report.mix import neighbour_sentences
+from perfkit.report.scan import scan_sentence
 from perfkit.report.surge import surge_sentence
 from perfkit.report.table import format_error_rate
 from perfkit.result.distribution import QUANTILES
@@ -181,6 +182,8 @@ def _found(points: Sequence[Point], *, has_figures: bool) -> Iterator[str]:
         yield from (cold_start_sentence(point) for point in valid if point.cold_start)
     elif any(point.surge for point in valid):
         yield from (surge_sentence(point) for point in valid if point.surge)
+    elif any(point.scan for point in valid):
+        yield from (scan_sentence(point) for point in valid if point.scan)
     elif any(point.idle for point in valid):
         yield idle_sentence(valid)
     elif len(valid) == 1:

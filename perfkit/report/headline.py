@@ -62,9 +62,9 @@ def answer_point(result: Result) -> Point | None:
 
 
 def answer_points(result: Result) -> dict[str, Point]:
-    """The load point of each protocol that the answer is about; empty for cold starts, surges and idle gaps, and without a valid load point."""
+    """The load point of each protocol that the answer is about; empty for cold starts, surges, scans and idle gaps, and without a valid load point."""
     whole = [point for point in result.summary if point.workload is None]
-    if any(point.cold_start or point.surge or point.idle for point in whole):
+    if any(point.cold_start or point.surge or point.scan or point.idle for point in whole):
         return {}
     found = {
         name: chosen_point([one for one in whole if one.protocol == name]) for name in dict.fromkeys(point.protocol for point in whole)

@@ -32,6 +32,37 @@ class ClosedLoad(Part):
         return f"concurrency {self.amount}"
 
 
+class RampLoad(Part):
+    """The load of a scan: a closed loop whose requests in flight rise steadily over the window."""
+
+    quantity: ClassVar[str] = "concurrency"
+    kind: Literal["ramp"] = "ramp"
+    start: int
+    """The requests in flight at first."""
+    concurrency: int
+    """The requests in flight in the end."""
+    over_s: float
+
+    @property
+    def level(self) -> float:
+        """See `ClosedLoad.level`."""
+        return self.concurrency
+
+    @property
+    def amount(self) -> str:
+        """See `ClosedLoad.amount`."""
+        return f"{self.start:,} to {self.concurrency:,}"
+
+    @property
+    def title(self) -> str:
+        """See `ClosedLoad.title`."""
+        return f"scan of concurrency {self.amount}"
+
+    def concurrency_at(self, instant_s: float) -> float:
+        """The requests in flight at an instant since the window's start, without the steps of whole requests."""
+        return self.start + (self.concurrency - self.start) * min(instant_s / self.over_s, 1.0)
+
+
 class SurgeLoad(Part):
     """An overload within an open loop; instants count from the window's start."""
 
@@ -152,4 +183,4 @@ class MixedLoad(Part):
         return self.amount
 
 
-Load = Annotated[ClosedLoad | OpenLoad | IdleLoad | ColdStartLoad | MixedLoad, Field(discriminator="kind")]
+Load = Annotated[ClosedLoad | RampLoad | OpenLoad | IdleLoad | ColdStartLoad | MixedLoad, Field(discriminator="kind")]
