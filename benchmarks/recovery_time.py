@@ -1,6 +1,6 @@
 """The recovery time of a surge beside the closed form of a draining queue, in virtual time and on live servers.
 
-    python -m benchmarks.recovery_time [--runs 2000] [--paths 20000] [--live 20] [--at-once 2] [--realtime] [--out reports/recovery-time.md]
+    python -m benchmarks.recovery_time [--runs 2000] [--paths 20000] [--live 20] [--realtime] [--out reports/recovery-time.md]
 
 A queue of c servers takes `capacity` requests per second. A surge of `for` seconds adds (surge - capacity) x for requests to it, which is a wait of
 that ÷ capacity. After the surge the wait shrinks by 1 - base ÷ capacity seconds per second, until it leaves the time of the SLO's percentile of the service
@@ -16,8 +16,6 @@ itself counts, and take less than the limit. With a timeout, the requests that f
 It takes about a quarter of an hour. The exit code is 1 if one requirement is missed.
 """
 
-import concurrent.futures
-import functools
 import math
 import sys
 from typing import Any, NamedTuple
@@ -182,7 +180,7 @@ def _validity(point: dict[str, Any]) -> str:
     return "yes" if point["valid"] else f"no: {', '.join(sorted(codes))}"
 
 
-def measure_live(page: Report, runs: int, at_once: int, *, realtime: bool) -> None:
+def measure_live(page: Report, runs: int, *, realtime: bool) -> None:
     """The tables of the live runs."""
     lead_us = measure_lead_us(3, realtime=realtime)
     declaration, truth_s, backlog = (
@@ -192,21 +190,20 @@ def measure_live(page: Report, runs: int, at_once: int, *, realtime: bool) -> No
     )
     page.section(
         "On live servers",
-        f"`{declaration}`, {SHORT.base_per_s:g}/s with a surge of {SHORT.surge_per_s:g}/s for {SHORT.for_s:g} s, {REPETITIONS} repetitions a run, {at_once} runs at once"
+        f"`{declaration}`, {SHORT.base_per_s:g}/s with a surge of {SHORT.surge_per_s:g}/s for {SHORT.for_s:g} s, {REPETITIONS} repetitions a run"
         f"{', at real-time priority' * realtime}; closed form: {backlog:g} requests left in flight, {truth_s:.3f} s to recover.",
         "",
     )
     page.table(">run", ">left in flight", ">recovery", "95 % interval", "contains the closed form", "verdict", "valid")
     covered = 0
-    one_run = functools.partial(run_surge, case=SHORT, declaration=declaration, realtime=realtime)
-    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
-        for number, (point, _) in enumerate(pool.map(one_run, range(runs))):
-            surge = point["surge"]
-            left, recovery = surge["figures"]["in_flight_left"], surge["figures"].get("recovery_s")
-            covers = recovery is not None and recovery["low"] <= truth_s <= recovery["high"]
-            covered += covers
-            cells = ("–", "–") if recovery is None else (f"{recovery['value']:.3f} s", f"{recovery['low']:.3f} to {recovery['high']:.3f} s")
-            page.row(number, f"{left['value']:.0f}", *cells, yes_no(covers), surge["verdict"], _validity(point))
+    for number in range(runs):
+        point, _ = run_surge(number, SHORT, declaration, realtime=realtime)
+        surge = point["surge"]
+        left, recovery = surge["figures"]["in_flight_left"], surge["figures"].get("recovery_s")
+        covers = recovery is not None and recovery["low"] <= truth_s <= recovery["high"]
+        covered += covers
+        cells = ("–", "–") if recovery is None else (f"{recovery['value']:.3f} s", f"{recovery['low']:.3f} to {recovery['high']:.3f} s")
+        page.row(number, f"{left['value']:.0f}", *cells, yes_no(covers), surge["verdict"], _validity(point))
     required = math.floor(REQUIRED_OF_20 / 20 * runs)
     page.is_met &= covered >= required
     page.add("", f"{covered} of {runs} intervals contain the closed form; at least {required} are required.")
@@ -275,13 +272,13 @@ def main() -> int:
     """Prints the tables."""
     options = program_options(
         __doc__, out="recovery-time", runs=(2000, "simulated runs of each case"), paths=(20_000, "surges for the simulated mean"),
-        live=(20, "live runs"), at_once=2, realtime=False, seed=1,
+        live=(20, "live runs"), realtime=False, seed=1,
     )  # fmt: skip
     page = Report(options.out, "The recovery time of a surge")
     page.add(describe_machine())
     simulate(page, options.runs, options.paths, options.seed)
     if options.live:
-        measure_live(page, options.live, options.at_once, realtime=options.realtime)
+        measure_live(page, options.live, realtime=options.realtime)
     return page.write()
 
 

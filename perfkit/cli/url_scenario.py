@@ -196,8 +196,8 @@ def read_from_all(urls: Sequence[str], read: "Callable[[str], Awaitable[_Read]]"
 def _add_defaults(document: dict[str, Any]) -> None:
     """Adds a default load and default windows if neither options nor --set have given them."""
     load, measure = document.get("load") or {}, document.get("measure") or {}
-    if not (isinstance(load, dict) and isinstance(measure, dict)) or "search" in load:
-        return  # the scenario's checks say what is wrong, and a search has defaults of its own
+    if not (isinstance(load, dict) and isinstance(measure, dict)) or "search" in load or _is_scan(load):
+        return  # the scenario's checks say what is wrong, and searches and scans have defaults of their own
     document |= {"load": load, "measure": measure}
     if "open" not in load:
         load["closed"] = load.get("closed") or {}
@@ -208,6 +208,11 @@ def _add_defaults(document: dict[str, Any]) -> None:
     measure.setdefault("repetitions", DEFAULT_REPETITIONS)
     if document.get("slo") and not document.get("sweep"):  # the cases of a sweep are measured in the same repetitions
         measure.setdefault("until_decided", True)
+
+
+def _is_scan(load: dict[str, Any]) -> bool:
+    closed = load.get("closed")
+    return isinstance(closed, dict) and isinstance(closed.get("concurrency"), dict)
 
 
 def target_of_urls(urls: list[str], wanted: list[str] | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.knee import LoadStep, knee_steps
 from perfkit.units import NS_PER_S, format_rate_per_s
 
-_MOST_STEPS, _FEWEST_STEPS = 20, 5
+_MOST_STEPS, _FEWEST_STEPS, _INSTANTS = 20, 5, 1000
 
 
 def pooled_scan(parts: Sequence[PointMeasurement]) -> Scan | None:
@@ -39,8 +39,9 @@ def pooled_scan(parts: Sequence[PointMeasurement]) -> Scan | None:
         measured.append(LoadStep(throughput_per_s, figures.mean / NS_PER_S if figures else 0.0, counts))
         steps.append(
             ScanStep(
-                concurrency_from=load.concurrency_at(number * step_s),
-                concurrency_to=load.concurrency_at((number + 1) * step_s),
+                concurrency=float(np.mean(levels := _levels_within(load, number * step_s, step_s))),
+                lowest=levels[0],
+                highest=levels[-1],
                 throughput_per_s=throughput_per_s,
                 mean_ns=figures.mean if figures else None,
                 p50_ns=figures.p50 if figures else None,
@@ -58,7 +59,7 @@ def _knee(load: RampLoad, steps: Sequence[ScanStep], measured: Sequence[LoadStep
         return None, "No request was answered.", ()
     best, first, last = found
     if last == len(steps) - 1:
-        low = steps[first].concurrency_from
+        low = steps[first].lowest
         levels = _levels(load, low / 2, low, load.concurrency, 2 * load.concurrency)
         return (
             None,
@@ -66,20 +67,25 @@ def _knee(load: RampLoad, steps: Sequence[ScanStep], measured: Sequence[LoadStep
             levels,
         )
     if first == 0:
-        high = steps[last].concurrency_to
+        high = steps[last].highest
         levels = _levels(load, 1, high / 4, high / 2, high)
-        return None, f"The knee is at {high:,.3g} requests in flight or fewer: scan a shorter range, or longer.", levels
+        return None, f"The knee is at {high:,} requests in flight or fewer: scan a shorter range, or longer.", levels
     knee = Knee(
         concurrency=steps[best].concurrency,
-        low=steps[first].concurrency_from,
-        high=steps[last].concurrency_to,
+        low=steps[first].lowest,
+        high=steps[last].highest,
         throughput_per_s=steps[best].throughput_per_s,
     )
     levels = _levels(load, 1, knee.concurrency / 2, knee.low, knee.concurrency, knee.high, 2 * knee.concurrency)
-    within = f"{knee.low:,.3g} to {knee.high:,.3g}"
+    within = f"{knee.low:,} to {knee.high:,}"
     most = format_rate_per_s(max(one.throughput_per_s for one in steps))
-    reason = f"Knee at {knee.concurrency:,.3g} requests in flight ({within}), with {format_rate_per_s(knee.throughput_per_s)}; the most was {most}."
+    reason = f"Knee at {round(knee.concurrency):,} requests in flight ({within}), with {format_rate_per_s(knee.throughput_per_s)}; the most was {most}."
     return knee, reason, levels
+
+
+def _levels_within(load: RampLoad, start_s: float, length_s: float) -> list[int]:
+    """The requests in flight at instants close to each other."""
+    return [load.concurrency_at(start_s + (number + 0.5) / _INSTANTS * length_s) for number in range(_INSTANTS)]
 
 
 def _levels(load: RampLoad, *levels: float) -> tuple[int, ...]:

@@ -29,7 +29,7 @@ def scan_table(points: Sequence[Point]) -> Table:
         for one in scan.steps:
             is_in_range = scan.knee is not None and scan.knee.low <= one.concurrency <= scan.knee.high
             mark = "" if scan.knee is None or not is_in_range else "knee" if one.concurrency == scan.knee.concurrency else "in its range"
-            level = Cell(one.concurrency, f"{one.concurrency_from:.3g} to {one.concurrency_to:.3g}")
+            level = Cell(one.concurrency, f"{one.lowest:,}" if one.lowest == one.highest else f"{one.lowest:,} to {one.highest:,}")
             rows.append((point.protocol, level, one.throughput_per_s, one.mean_ns, one.p50_ns, one.p99_ns, mark))
     note = (
         "A scan: the requests in flight rise steadily, so no step is a steady load point. Answers: those that came in the step, failed ones included; times: of the "

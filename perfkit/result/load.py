@@ -1,5 +1,6 @@
 """The load of a load point as the result names it: its kind, its level and its title."""
 
+import math
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -35,7 +36,7 @@ class ClosedLoad(Part):
 class RampLoad(Part):
     """The load of a scan: a closed loop whose requests in flight rise steadily over the window."""
 
-    quantity: ClassVar[str] = "concurrency"
+    quantity: ClassVar[str] = "scan of concurrency"
     kind: Literal["ramp"] = "ramp"
     start: int
     """The requests in flight at first."""
@@ -58,9 +59,9 @@ class RampLoad(Part):
         """See `ClosedLoad.title`."""
         return f"scan of concurrency {self.amount}"
 
-    def concurrency_at(self, instant_s: float) -> float:
-        """The requests in flight at an instant since the window's start, without the steps of whole requests."""
-        return self.start + (self.concurrency - self.start) * min(instant_s / self.over_s, 1.0)
+    def concurrency_at(self, instant_s: float) -> int:
+        """The requests in flight at an instant since the window's start."""
+        return self.start + math.floor((self.concurrency - self.start) * min(instant_s / self.over_s, 1.0))
 
 
 class SurgeLoad(Part):

@@ -8,10 +8,14 @@ from perfkit.result.part import Part
 
 
 class ScanStep(Part):
-    """A part of the window, by the requests in flight at its ends."""
+    """A part of the window."""
 
-    concurrency_from: float
-    concurrency_to: float
+    concurrency: float
+    """The requests in flight, as a mean."""
+    lowest: int
+    """Those at its start."""
+    highest: int
+    """Those at its end."""
     throughput_per_s: float
     """Answers in this part per second, failed ones included."""
     mean_ns: float | None
@@ -19,18 +23,13 @@ class ScanStep(Part):
     p50_ns: int | None
     p99_ns: int | None
 
-    @property
-    def concurrency(self) -> float:
-        """The requests in flight in the middle."""
-        return (self.concurrency_from + self.concurrency_to) / 2
-
 
 class Knee(Part):
     """The concurrency with the highest throughput ÷ service time, and the range of those that may have it."""
 
     concurrency: float
-    low: float
-    high: float
+    low: int
+    high: int
     throughput_per_s: float
 
 
@@ -49,15 +48,12 @@ class Scan(Part):
 def scan_problems(found: Scan, load: RampLoad) -> Iterator[tuple[str, str]]:
     """What is wrong with the stored figures of a scan, as keys and reasons."""
     for number, one in enumerate(found.steps):
-        if not load.start <= one.concurrency_from < one.concurrency_to <= load.concurrency:
-            yield f"steps.{number}", f"{one.concurrency_from:g} to {one.concurrency_to:g} in flight are no part of {load.title}"
+        if not load.start <= one.lowest <= one.concurrency <= one.highest <= load.concurrency:
+            yield f"steps.{number}", f"{one.concurrency:g}, from {one.lowest} to {one.highest}, in flight are no part of {load.title}"
         if (one.p50_ns or 0) > (one.p99_ns or one.p50_ns or 0):
             yield f"steps.{number}.p99_ns", f"{one.p99_ns} is below p50, {one.p50_ns}"
     for number, (before, after) in enumerate(itertools.pairwise(found.steps), 1):
-        if abs(after.concurrency_from - before.concurrency_to) > 1e-6 * load.concurrency:
-            yield (
-                f"steps.{number}.concurrency_from",
-                f"{after.concurrency_from:g} is not the end of the step before, {before.concurrency_to:g}",
-            )
+        if after.lowest < before.highest:
+            yield f"steps.{number}.lowest", f"{after.lowest} is below the end of the step before, {before.highest}"
     if (knee := found.knee) is not None and not load.start <= knee.low <= knee.concurrency <= knee.high <= load.concurrency:
         yield "knee", f"{knee.low:g} to {knee.high:g} around {knee.concurrency:g} is no range of {load.title}"

@@ -35,12 +35,6 @@ class ConcurrencyRamp(Section):
     over_ns: Annotated[Duration, Field(gt=0)] = Field(alias="over")
     """How long the rise takes."""
 
-    @pydantic.model_validator(mode="after")
-    def _rises(self) -> Self:
-        if self.to <= self.start:
-            raise ValueError(f"to must be above from, found {self.to} and {self.start}")
-        return self
-
 
 class ClosedLoop(Section):
     """A fixed number of requests in flight; each value of `concurrency` is a load point."""
@@ -57,7 +51,9 @@ class ClosedLoop(Section):
     """The pause between an answer and the next request."""
 
     @pydantic.model_validator(mode="after")
-    def _is_unique(self) -> Self:
+    def _is_consistent(self) -> Self:
+        if self.ramp is not None and self.ramp.to <= self.ramp.start:
+            raise ValueError(f"concurrency: to must be above from, found {self.ramp.to} and {self.ramp.start}")
         if len(set(self.levels)) < len(self.levels):
             raise ValueError(
                 f"concurrency: values must be unique, found {list(self.levels)}; use measure.repetitions to measure a load again"
