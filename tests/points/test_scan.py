@@ -105,7 +105,7 @@ def test_a_stored_scan_fits_its_load():
 
 
 def test_slots_begin_when_the_ramp_reaches_them_and_are_divided_among_workers():
-    clock, started_ns = ManualClock(5 * S), [[], []]
+    started_ns: list[list[int]] = [[], []]
 
     def script_of(worker):
         def script(_):
