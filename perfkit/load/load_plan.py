@@ -78,4 +78,4 @@ class OpenPlan:
         return max(max(segment.from_per_s, segment.to_per_s) for segment in self.schedule.segments) * each
 
 
-LoadPlan: TypeAlias = ClosedPlan | OpenPlan
+LoadPlan: TypeAlias = ClosedPlan | RampPlan | OpenPlan
