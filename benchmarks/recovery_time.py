@@ -9,7 +9,7 @@ the first arrival after the surge that waits no longer, over many paths.
 
 Simulated runs have five surges each, and their slots go through `recovery_s` and `mean_over_repetitions`. Nominally 95 % of the intervals contain the truth:
 the closed form with one server, the simulated mean with several. 19 of 20 are required, in whole twentieths: 92.5 %. Five repetitions are few for
-Student's t, and with random service times the SLO is met gradually, over a tenth of a second, which the slots of that length do not resolve. Live runs are those of `perfkit run` on the bundled server's model `synthetic`: of 20 intervals of 95 %, at least
+Student's t, and with random service times the SLO is met gradually, over a tenth of a second or more, which slots of that length resolve little. Live runs are those of `perfkit run` on the bundled server's model `synthetic`: of 20 intervals of 95 %, at least
 17 must contain the truth; fewer have a probability of 1.6 %. A bounded queue refuses what it cannot hold: the refusals must be as many as the server
 itself counts, and take less than the limit. With a timeout, the requests that found a longer wait must be as many as the closed form says, within the chance of Poisson arrivals.
 
