@@ -65,6 +65,7 @@ def scan_group(points: Sequence[Point]) -> ChartGroup:
 
 
 def scan_sentence(point: Point) -> str:
-    """The knee, or why there is none, and that it is a scan's."""
+    """The knee, or why there is none, that it is a scan's, and which load points to measure."""
     assert point.scan is not None
-    return f"scan, not a steady load: {point.scan.reason[0].lower()}{point.scan.reason[1:].rstrip('.')}"
+    proposed = f"; load points to measure: -c {','.join(map(str, point.scan.proposed))}" if point.scan.proposed else ""
+    return f"scan, not a steady load: {point.scan.reason[0].lower()}{point.scan.reason[1:].rstrip('.')}{proposed}"

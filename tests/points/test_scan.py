@@ -84,6 +84,7 @@ def test_a_scan_is_told_in_a_table_two_charts_and_a_sentence():
     assert level.value == point.scan.knee.concurrency
     assert [line.name for line in times.lines] == ["p50", "p99"]
     assert scan_sentence(point).startswith("scan, not a steady load: knee at ")
+    assert scan_sentence(point).endswith(f"; load points to measure: -c {','.join(map(str, point.scan.proposed))}")
     assert (point.title, point.load.quantity) == ("http, scan of concurrency 1 to 32", "scan of concurrency")
 
 
