@@ -70,16 +70,12 @@ def _knee(load: RampLoad, steps: Sequence[ScanStep], measured: Sequence[LoadStep
         high = steps[last].highest
         levels = _levels(load, 1, high / 4, high / 2, high)
         return None, f"The knee is at {high:,} requests in flight or fewer: scan a shorter range, or longer.", levels
-    knee = Knee(
-        concurrency=steps[best].concurrency,
-        low=steps[first].lowest,
-        high=steps[last].highest,
-        throughput_per_s=steps[best].throughput_per_s,
-    )
-    levels = _levels(load, 1, knee.concurrency / 2, knee.low, knee.concurrency, knee.high, 2 * knee.concurrency)
-    within = f"{knee.low:,} to {knee.high:,}"
+    top = steps[best]
+    knee = Knee(concurrency=top.concurrency, low=steps[first].lowest, high=steps[last].highest, throughput_per_s=top.throughput_per_s)
+    levels = _levels(load, 1, top.highest / 2, knee.low, top.highest, knee.high, 2 * top.highest)
+    at = f"{top.lowest:,}" if top.lowest == top.highest else f"{top.lowest:,} to {top.highest:,}"
     most = format_rate_per_s(max(one.throughput_per_s for one in steps))
-    reason = f"Knee at {round(knee.concurrency):,} requests in flight ({within}), with {format_rate_per_s(knee.throughput_per_s)}; the most was {most}."
+    reason = f"Knee at {at} requests in flight (range {knee.low:,} to {knee.high:,}), with {format_rate_per_s(knee.throughput_per_s)}; the most was {most}."
     return knee, reason, levels
 
 
