@@ -35,8 +35,13 @@ class RunningServer(NamedTuple):
 
     def inference_count(self, model: str) -> int:
         """The number of inferences that a model has executed."""
+        return int(self.statistics(model)["inference_count"])
+
+    def statistics(self, model: str) -> Mapping[str, Any]:
+        """A model's statistics since its start."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/v2/models/{model}/stats", timeout=10) as answer:
-            return int(json.load(answer)["model_stats"][0]["inference_count"])
+            found: Mapping[str, Any] = json.load(answer)["model_stats"][0]
+        return found
 
     def url(self, protocol: str = "http") -> str:
         """The URL for a protocol."""

@@ -197,8 +197,8 @@ def read_from_all(urls: Sequence[str], read: "Callable[[str], Awaitable[_Read]]"
 def _add_defaults(document: dict[str, Any]) -> None:
     """Adds a default load and default windows if neither options nor --set have given them."""
     load, measure = document.get("load") or {}, document.get("measure") or {}
-    if not (isinstance(load, dict) and isinstance(measure, dict)) or load.keys() - {"closed", "open"}:
-        return  # the scenario's checks say what is wrong, and other loads, such as a search, have defaults of their own
+    if not (isinstance(load, dict) and isinstance(measure, dict)) or load.keys() - {"closed", "open"} or _is_scan(load):
+        return  # the scenario's checks say what is wrong, and other loads, such as a search or a scan, have defaults of their own
     document |= {"load": load, "measure": measure}
     if "open" not in load:
         load["closed"] = load.get("closed") or {}
@@ -209,6 +209,11 @@ def _add_defaults(document: dict[str, Any]) -> None:
     measure.setdefault("repetitions", DEFAULT_REPETITIONS)
     if document.get("slo") and not document.get("sweep"):  # the cases of a sweep are measured in the same repetitions
         measure.setdefault("until_decided", True)
+
+
+def _is_scan(load: dict[str, Any]) -> bool:
+    closed = load.get("closed")
+    return isinstance(closed, dict) and isinstance(closed.get("concurrency"), dict)
 
 
 def target_of_urls(urls: list[str], wanted: list[str] | None) -> dict[str, Any]:

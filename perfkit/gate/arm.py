@@ -275,7 +275,7 @@ def _with_spec(loaded: LoadedScenario, spec: RunSpec, target: RunningTarget) -> 
             "repetitions": spec.repetitions,
             "until_decided": False,
             "cpus": target.cpus or None,
-            **({} if spec.warmup_ns is None else {"warmup_ns": spec.warmup_ns}),
+            **({} if spec.warmup_ns is None else {"warmup": scenario.measure.warmup.model_copy(update={"for_ns": spec.warmup_ns})}),
             **({} if spec.window_ns is None else {"duration_ns": spec.window_ns, "requests": None}),
         }
     )

@@ -109,8 +109,8 @@ class GateRequest:
             )
         if self.choice.is_standard:
             return ("closed", "open")
-        if isinstance(load, ClosedLoadSpec):
-            return ["closed" for _ in load.closed.concurrency]
+        if isinstance(load, ClosedLoadSpec) and load.closed.ramp is None:
+            return ["closed" for _ in load.closed.levels]
         if isinstance(load, SearchLoadSpec):
             raise UsageError(
                 "load.search: a gate needs the same rates for both arms, and a search chooses its own: use load.open or load.closed, or "
@@ -119,7 +119,9 @@ class GateRequest:
         if isinstance(load, ReplayLoadSpec):
             return ["open"]
         if not isinstance(load, OpenLoadSpec):
-            raise UsageError("load: a gate compares closed and open loops: use load.closed or load.open, or set gate.profile to standard")
+            raise UsageError(
+                "load: a gate compares closed and open loops at given loads: use load.closed or load.open, or set gate.profile to standard"
+            )
         return ["open" for _ in load.open.rates_per_s or (0.0,)]  # a trace has no rate, and is one load point
 
     @property

@@ -213,7 +213,7 @@ class _TrialRun:
     async def _saturating_concurrency(self, target: RunningTarget) -> int:
         """The scenario's highest concurrency, or for other loads the one that `find_saturating_concurrency` returns."""
         if isinstance(self._scenario.load, ClosedLoadSpec):
-            return max(self._scenario.load.closed.concurrency)
+            return max(self._scenario.load.closed.levels)
         warmup_ns = min(self._scenario.warmup_ns, (self._window_ns or _WINDOW_NS) // 4)
 
         async def throughput_per_s(concurrency: int) -> float:
@@ -275,7 +275,7 @@ def single_points(load: LoadSpec) -> tuple[LoadSpec, ...]:
     """A load with several load points as loads with one each."""
     if isinstance(load, ClosedLoadSpec):
         closed = load.closed
-        return tuple(load.model_copy(update={"closed": closed.model_copy(update={"concurrency": (one,)})}) for one in closed.concurrency)
+        return tuple(load.model_copy(update={"closed": closed.model_copy(update={"concurrency": (one,)})}) for one in closed.levels)
     if isinstance(load, OpenLoadSpec) and load.open.rates_per_s:
         return tuple(
             load.model_copy(update={"open": load.open.model_copy(update={"rates_per_s": (one,)})}) for one in load.open.rates_per_s

@@ -21,25 +21,29 @@ class ClosedLoop(Loop):
     """A `Loop` whose requests have no intended start, so that there is no response time.
 
     Worker k of n has the slots i ≡ k (mod n) of all `concurrency` slots. Slot i sends the requests i, i + concurrency, and so on; with
-    `has_shared_queue` the slots of a worker take their requests from one queue, so that quick requests are not sent more often.
+    `has_shared_queue` the slots of a worker take their requests from one queue, so that quick requests are not sent more often. With
+    `ramp_ns` the slots from `start` on begin within the window, one after the other at equal distances, the last one after `ramp_ns`.
     """
 
     _: dataclasses.KW_ONLY
     concurrency: int
     think_time_ns: int = 0
     has_shared_queue: bool = False
+    start: int = 0
+    ramp_ns: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._remaining = self.phases.requests
         self._unanswered = 0
+        self._waiting = 0
         self._shared_indices = itertools.count(self.worker, self.workers)
 
     @property
     @override
     def in_flight(self) -> int:
         """Slots in their think time count."""
-        return len(range(self.worker, self.concurrency, self.workers))
+        return len(range(self.worker, self.concurrency, self.workers)) - self._waiting
 
     @property
     @override
@@ -52,9 +56,18 @@ class ClosedLoop(Loop):
 
     async def _slot(self, index: int) -> None:
         try:
+            if self.ramp_ns and index >= self.start:
+                await self._reach(index)
             await self._send_requests(self._shared_indices if self.has_shared_queue else itertools.count(index, self.concurrency))
         finally:
             self._stop_sending()
+
+    async def _reach(self, index: int) -> None:
+        """Waits until the ramp has so many requests in flight that the slot is one of them, or until the load ends."""
+        after_ns = self.ramp_ns * (index + 1 - self.start) // (self.concurrency - self.start)
+        self._waiting += 1
+        await any_of(self.clock.sleep_until_ns(self.phases.window_start_ns + after_ns), self._draining.wait())
+        self._waiting -= 1
 
     async def _send_requests(self, indices: Iterator[int]) -> None:
         transport, is_plain = self.transport, self._remaining is None and not self.think_time_ns

@@ -17,6 +17,14 @@ class ClosedPlan:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RampPlan(ClosedPlan):
+    """A scan: from `start` requests in flight, and as many in the warm-up, to `concurrency` over the window."""
+
+    start: int
+    over_ns: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class IdlePlan(ClosedPlan):
     """One request in flight, with idle gaps; see `IdleLoop`."""
 
@@ -70,4 +78,4 @@ class OpenPlan:
         return max(max(segment.from_per_s, segment.to_per_s) for segment in self.schedule.segments) * each
 
 
-LoadPlan: TypeAlias = ClosedPlan | OpenPlan
+LoadPlan: TypeAlias = ClosedPlan | RampPlan | OpenPlan

@@ -11,7 +11,7 @@ import numpy as np
 from perfkit.errors import ScenarioError
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule, Segment, Trace
-from perfkit.load.load_plan import ClosedPlan, ColdStartPlan, IdlePlan, LoadPlan, OpenPlan, SurgePlan
+from perfkit.load.load_plan import ClosedPlan, ColdStartPlan, IdlePlan, LoadPlan, OpenPlan, RampPlan, SurgePlan
 from perfkit.load.sequences import LengthLaw, SequencePlan, random_first_id
 from perfkit.machine.limits import MemoryBudget
 from perfkit.scenario.load import (
@@ -20,6 +20,7 @@ from perfkit.scenario.load import (
     ClosedLoadSpec,
     ColdStartLoadSpec,
     IdleLoadSpec,
+    OpenLoadSpec,
     OpenLoop,
     Replay,
     ReplayLoadSpec,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 _MAX_TRACE_BYTES = 64 * 2**20
 _TRACE_FACTOR = 30  # an arrival takes two bytes or more in a file, and about 60 in memory
 _LENGTHS = 1  # sets the seeds of lengths apart from those of arrivals
+_WARM_UP = 2**32 - 1  # the same for the arrivals of a warm-up, which is no load point
 _MAX_INSTANT_S = 1e9  # about 30 years; a float is exact to about 0.1 us there
 
 
@@ -80,9 +82,11 @@ def repeated(load: LoadPlan, repetition: int) -> LoadPlan:
 def plan_loads(loaded: "LoadedScenario") -> Sequence[LoadPlan]:
     """The loads of the first repetition."""
     scenario, load = loaded.scenario, loaded.scenario.load
-    window_ns, warmup_ns, requests = scenario.window_ns, scenario.warmup_ns, scenario.measure.requests
+    window_ns, warmup_ns, requests = scenario.window_ns, scenario.own_warmup_ns, scenario.measure.requests
     if isinstance(load, ClosedLoadSpec):
-        return [ClosedPlan(concurrency, load.closed.think_time_ns) for concurrency in load.closed.concurrency]
+        if (ramp := load.closed.ramp) is not None:
+            return [RampPlan(ramp.to, load.closed.think_time_ns, start=ramp.start, over_ns=ramp.over_ns)]
+        return [ClosedPlan(concurrency, load.closed.think_time_ns) for concurrency in load.closed.levels]
     if isinstance(load, IdleLoadSpec):
         return [IdlePlan(concurrency=1, think_time_ns=0, gap_ns=gap_ns, then=load.idle.then) for gap_ns in load.idle.gaps_ns]
     if isinstance(load, ColdStartLoadSpec):
@@ -112,6 +116,17 @@ def plan_loads(loaded: "LoadedScenario") -> Sequence[LoadPlan]:
         segments = arrivals.lead_in(_shape_segments(given.shape, rate_per_s, length_s(rate_per_s)), warmup_ns / NS_PER_S)
         plans.append(_plan_random(given, rate_per_s, segments, (scenario.workload.seed, index, 0)))
     return plans
+
+
+def plan_warm_up(scenario: "Scenario") -> LoadPlan | None:
+    """The load that is sent first, before that of a load point; None if the warm-up has none of its own."""
+    given = scenario.measure.warmup.load
+    if isinstance(given, ClosedLoadSpec):
+        return ClosedPlan(given.closed.levels[0], given.closed.think_time_ns)
+    if not isinstance(given, OpenLoadSpec):
+        return None
+    rate_per_s = given.open.rates_per_s[0]
+    return _plan_random(given.open, rate_per_s, arrivals.constant_rate(rate_per_s), (scenario.workload.seed, _WARM_UP, 0))
 
 
 def plan_probe(
@@ -158,7 +173,7 @@ def _shape_segments(shape: Shape | None, rate_per_s: float, length_s: float) -> 
 
 def _plan_trace(given: OpenLoop, file: pathlib.Path, warmup_ns: int, requests: int | None) -> OpenPlan:
     if warmup_ns:
-        raise ScenarioError("load.open.trace: a trace has no arrivals for a warm-up: set measure.warmup to 0s or auto")
+        raise ScenarioError("load.open.trace: a trace has no arrivals for a warm-up: set measure.warmup to 0s or auto, or give it a load")
     try:
         size_bytes = file.stat().st_size
         if not file.is_file() or size_bytes > _MAX_TRACE_BYTES:
@@ -183,7 +198,7 @@ def _plan_trace(given: OpenLoop, file: pathlib.Path, warmup_ns: int, requests: i
 
 def _plan_replay(given: Replay, recorded: RecordedTrace, warmup_ns: int, requests: int | None) -> OpenPlan:
     if warmup_ns:
-        raise ScenarioError("load.replay: a trace has no arrivals for a warm-up: set measure.warmup to 0s or auto")
+        raise ScenarioError("load.replay: a trace has no arrivals for a warm-up: set measure.warmup to 0s or auto, or give it a load")
     period_ns = max(1, round(recorded.period_ns / given.speed))
     if max(recorded.span_ns, recorded.period_ns) / given.speed > MAX_INSTANT_NS:
         raise ScenarioError(

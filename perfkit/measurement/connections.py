@@ -81,7 +81,7 @@ def least_connections(scenario: Scenario) -> int:
     if scenario.workloads is not None:
         return sum(map(least_connections, scenario.plain_scenarios()))
     load = scenario.load
-    in_flight = max(load.closed.concurrency) if isinstance(load, ClosedLoadSpec) else LEAST_CONNECTIONS
+    in_flight = max(load.closed.levels) if isinstance(load, ClosedLoadSpec) else LEAST_CONNECTIONS
     shared = max(requests_per_connection(scenario, protocol) for protocol in scenario.target.load_protocols)
     return min(math.ceil(in_flight / shared), max_connections(scenario))
 

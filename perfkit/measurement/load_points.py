@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from perfkit.load.load_plan import ClosedPlan, ColdStartPlan, IdlePlan, LoadPlan, OpenPlan
+from perfkit.load.load_plan import ClosedPlan, ColdStartPlan, IdlePlan, LoadPlan, OpenPlan, RampPlan
 from perfkit.load.point import LoadPoint, load_points
 from perfkit.override import override
 from perfkit.scenario.file import LoadedScenario
@@ -97,6 +97,7 @@ def describe_load(load: LoadPlan) -> "Load":
         ColdStartLoad,
         IdleLoad,
         OpenLoad,
+        RampLoad,
         SurgeLoad,
     )
 
@@ -104,6 +105,8 @@ def describe_load(load: LoadPlan) -> "Load":
         return IdleLoad(gap_s=load.gap_ns / NS_PER_S, then=load.then)
     if isinstance(load, ColdStartPlan):
         return ColdStartLoad(by=load.by, requests=load.requests)
+    if isinstance(load, RampPlan):
+        return RampLoad(start=load.start, concurrency=load.concurrency, over_s=load.over_ns / NS_PER_S)
     if isinstance(load, ClosedPlan):
         return ClosedLoad(concurrency=load.concurrency)
     surge = None

@@ -69,7 +69,7 @@ class RunRegions:
             is_size_given = spec.output_bytes is not None and (first.outputs or metadata.outputs)
             answer = await first_answer() if not is_size_given and has_open_sizes(first, metadata) else None
             sizes = OutputSizes.of(first, metadata, batch_size, spec.output_bytes, answer)
-            concurrency = self._load.closed.concurrency if isinstance(self._load, ClosedLoadSpec) else (None,)
+            concurrency = self._load.closed.levels if isinstance(self._load, ClosedLoadSpec) else (None,)
             output_bytes = sizes.stride * max(sizes.places(len(requests), in_flight) for in_flight in concurrency)
         keys = "workload.variants, the inputs' shapes, or shared_memory.output_bytes"
         budget.reserve("shared_memory", input_bytes + output_bytes, "inputs and outputs", keys)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from perfkit.calibration.model import Calibration, highest_rate_per_s, spin_ns_per_request, transport_ns, workers_needed
 from perfkit.load.abandonment import AbandonPlan
 from perfkit.load.load_plan import ClosedPlan, ColdStartPlan, LoadPlan, OpenPlan
+from perfkit.load.planned_loads import plan_warm_up
 from perfkit.load.point import LoadPoint, PointPart
 from perfkit.machine.limits import MemoryBudget
 from perfkit.measurement.connections import LEAST_CONNECTIONS, requests_per_connection, transport_options
@@ -56,6 +57,8 @@ def make_worker_spec(
         weights=() if point.shared is None else scenario.weights,
         choices_seed=(scenario.workload.seed, point.number),
         finds_warm_up=scenario.finds_warm_up,
+        warm_up=plan_warm_up(scenario),
+        warm_up_ns=scenario.warm_load_ns,
         abort_error_rate=scenario.measure.abort_error_rate,
         overload_abort_after_ns=point.overload_abort_after_ns,
         timeout_ns=max(one.scenario.target.timeout_ns for one in workloads),

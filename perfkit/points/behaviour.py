@@ -12,7 +12,7 @@ from perfkit.points.steady_state import LONGEST_SHARE, SteadyState, judge_steady
 from perfkit.points.warmth import SEEN_FACTOR, Warmth, judge_warmth, needed_warm_up_s
 from perfkit.recorder.series import Series
 from perfkit.recorder.window import Window
-from perfkit.result.load import ClosedLoad, ColdStartLoad, IdleLoad, Load, MixedLoad, OpenLoad
+from perfkit.result.load import ClosedLoad, ColdStartLoad, IdleLoad, Load, MixedLoad, OpenLoad, RampLoad
 from perfkit.result.model import Incident
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.overload import judge_overload
@@ -76,7 +76,7 @@ def target_warnings(measured: PointMeasurement) -> list[MeasurementWarning]:
     series, load = measured.window.series, measured.load
     # after the last arrival, a window limited by a number of requests goes on until all are answered: the backlog is gone then
     offered = series.offered() if isinstance(load, OpenLoad) else series
-    if isinstance(load, IdleLoad | ColdStartLoad) or _has_surge(load) or not offered.timed.size:
+    if _is_unsteady_by_design(load) or not offered.timed.size:
         return []
     if isinstance(load, OpenLoad):
         overload = judge_overload(offered.scheduled, offered.answered, dispersion=1 + load.gap_variation**2)
@@ -101,6 +101,10 @@ def target_warnings(measured: PointMeasurement) -> list[MeasurementWarning]:
 
 def _has_surge(load: Load) -> bool:
     return isinstance(load, OpenLoad) and load.surge is not None
+
+
+def _is_unsteady_by_design(load: Load) -> bool:
+    return isinstance(load, IdleLoad | ColdStartLoad | RampLoad) or _has_surge(load)
 
 
 def cold_warning(measured: PointMeasurement, warmth: Warmth) -> MeasurementWarning:
@@ -178,13 +182,13 @@ def _stalls(window: Window, load: Load, repetition: int) -> Iterator[Incident]:
     """
     if isinstance(load, IdleLoad | ColdStartLoad):
         return
-    is_closed = isinstance(load, ClosedLoad)
+    is_closed = isinstance(load, ClosedLoad | RampLoad)
     series = window.series if is_closed else window.series.offered()
     interval_s = series.interval_ns / NS_PER_S
     answered_per_s = int(series.answered.sum()) / (series.answered.size * interval_s) if series.answered.size else 0.0
     if not answered_per_s:
         return
-    missing = max(_MISSING_ANSWERS, _MISSING_CYCLES * load.concurrency if isinstance(load, ClosedLoad) else 0)
+    missing = max(_MISSING_ANSWERS, _MISSING_CYCLES * load.concurrency if isinstance(load, ClosedLoad | RampLoad) else 0)
     least_s = max(_SHORTEST_STALL_S, missing / answered_per_s)
     for first, end in _runs((series.answered == 0).tolist()):
         if (end - first) * interval_s < least_s or (not is_closed and int(series.scheduled[first:end].sum()) < _ARRIVALS_IN_STALL):

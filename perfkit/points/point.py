@@ -36,6 +36,7 @@ from perfkit.points.measured import (
 )
 from perfkit.points.median_difference import compare_medians
 from perfkit.points.pool import Pool
+from perfkit.points.scan import pooled_scan
 from perfkit.points.shares import imbalance_warnings, machine_figures, machine_warnings, replica_figures, slower_replica_warnings
 from perfkit.points.surge import pooled_surges
 from perfkit.recorder.failures import most_frequent
@@ -215,6 +216,7 @@ def _make_point(pool: Pool, intervals: Mapping[float, PercentileInterval], repet
         "tokens": tokens,
         "idle": idle,
         "surge": pooled_surges(parts),
+        "scan": pooled_scan(parts),
         "cold_start": pooled_starts([part.cold_start for part in parts if part.cold_start is not None]),
         "responses": Responses(**pool.recorded(Responses)) if first.is_streamed else None,
         "sequences": SequenceCounts(**pool.recorded(SequenceCounts)) if first.has_sequences else None,

@@ -22,9 +22,10 @@ def pooled_surges(parts: Sequence[PointMeasurement]) -> Surges | None:
 
     Requests belong to the slot of their intended start, so that neither late sending nor a queue moves them out of the surge.
     """
-    found = [one for part in parts if (one := _repetition(part)) is not None]
-    if not found:
+    measured = [(part, one) for part in parts if (one := _repetition(part)) is not None]
+    if not measured:
         return None
+    parts, found = zip(*measured, strict=True)
     figures = dict[str, SurgeFigure]()
     for name in _FIGURES:
         values = [value for one in found if (value := getattr(one, name)) is not None]

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 from perfkit.report.first_requests import cold_start_sentence, idle_sentence
 from perfkit.report.mix import neighbour_sentences
+from perfkit.report.scan import scan_sentence
 from perfkit.report.surge import surge_sentence
 from perfkit.report.table import format_error_rate
 from perfkit.result.distribution import QUANTILES
-from perfkit.result.load import ClosedLoad, OpenLoad
+from perfkit.result.load import ClosedLoad, OpenLoad, RampLoad
 from perfkit.result.model import Point, Result
 from perfkit.stats.percentiles import minimum_samples
 from perfkit.stats.validity import COLD, INVALIDATING
@@ -181,6 +182,8 @@ def _found(points: Sequence[Point], *, has_figures: bool) -> Iterator[str]:
         yield from (cold_start_sentence(point) for point in valid if point.cold_start)
     elif any(point.surge for point in valid):
         yield from (surge_sentence(point) for point in valid if point.surge)
+    elif any(point.scan for point in valid):
+        yield from (scan_sentence(point) for point in valid if point.scan)
     elif any(point.idle for point in valid):
         yield idle_sentence(valid)
     elif len(valid) == 1:
@@ -198,7 +201,8 @@ def _found(points: Sequence[Point], *, has_figures: bool) -> Iterator[str]:
 
 def _figures(point: Point) -> str:
     """The figures of one load point: `812/s at concurrency 8: p50 9.80 ms, p99 14.2 ms`."""
-    at = f"at {load_in_words(point)}" if isinstance(point.load, ClosedLoad) else f"answered at an arrival rate of {load_in_words(point)}"
+    is_closed = isinstance(point.load, ClosedLoad | RampLoad)
+    at = f"at {load_in_words(point)}" if is_closed else f"answered at an arrival rate of {load_in_words(point)}"
     return f"{format_rate_per_s(point.throughput_per_s)} {at}: {_times(point)}"
 
 

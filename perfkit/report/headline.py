@@ -8,7 +8,7 @@ from perfkit.report.page import Fact, Headline, Trust
 from perfkit.report.table import MISSING, format_error_rate
 from perfkit.report.warning_texts import warning_texts
 from perfkit.result.distribution import QUANTILES
-from perfkit.result.load import ClosedLoad
+from perfkit.result.load import ClosedLoad, RampLoad
 from perfkit.result.model import Point, Result
 from perfkit.result.search import Search, limit_in_words
 from perfkit.stats.percentiles import minimum_samples
@@ -39,7 +39,7 @@ def run_headline(result: Result) -> Headline | None:
     if best is None:
         return None
     over = f" over {best.protocol}" if len(of_protocols) > 1 else ""
-    at = f"at {load_in_words(best)}" if isinstance(best.load, ClosedLoad) else f"answered of {load_in_words(best)}"
+    at = f"at {load_in_words(best)}" if isinstance(best.load, ClosedLoad | RampLoad) else f"answered of {load_in_words(best)}"
     low, high = best.throughput_interval_per_s or (None, None)
     interval = "" if low is None or high is None else f"{format_rate_per_s(low)} to {format_rate_per_s(high)}"
     others = [
@@ -62,9 +62,9 @@ def answer_point(result: Result) -> Point | None:
 
 
 def answer_points(result: Result) -> dict[str, Point]:
-    """The load point of each protocol that the answer is about; empty for cold starts, surges and idle gaps, and without a valid load point."""
+    """The load point of each protocol that the answer is about; empty for cold starts, surges, scans and idle gaps, and without a valid load point."""
     whole = [point for point in result.summary if point.workload is None]
-    if any(point.cold_start or point.surge or point.idle for point in whole):
+    if any(point.cold_start or point.surge or point.scan or point.idle for point in whole):
         return {}
     found = {
         name: chosen_point([one for one in whole if one.protocol == name]) for name in dict.fromkeys(point.protocol for point in whole)

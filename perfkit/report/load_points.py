@@ -54,7 +54,7 @@ def load_axis(points: Sequence[Point]) -> Axis:
     """The x axis of the load points."""
     levels = sorted({point.load.level for point in points})
     return Axis(
-        "concurrency (requests in flight)" if points[0].load.kind == "closed" else "offered rate (requests per second)",
+        "concurrency (requests in flight)" if points[0].load.kind in ("closed", "ramp") else "offered rate (requests per second)",
         scale="log", ticks=tuple(_ticks(levels)), low=levels[0] / 1.2, high=levels[-1] * 1.2,
     )  # fmt: skip
 

@@ -33,6 +33,7 @@ from perfkit.report.page import (
 )
 from perfkit.report.run_next_steps import run_next_steps
 from perfkit.report.run_tables import failures_table, repetitions_table, summary_table
+from perfkit.report.scan import scan_table
 from perfkit.report.search import probes_table
 from perfkit.report.server_tables import (
     composing_models_table,
@@ -98,6 +99,13 @@ _PLOTS = {
             "within the SLO. The shaded part is the surge; the target has recovered where the lines meet again after it."
         ),
     ),
+    "scan": (
+        "Throughput and service time against the requests in flight",
+        (
+            "One pass, in which the requests in flight rise steadily. Each mark is a step of it. At the knee throughput ÷ service time is highest: "
+            "with more requests in flight they mostly wait for each other. The shaded steps are not shown to have less."
+        ),
+    ),
     "idle": (
         "The first request after an idle gap",
         (
@@ -133,7 +141,7 @@ _PLOTS = {
     ),
 }
 """Each plot's title, and the sentence that says how to read it."""
-_MAIN_PLOTS = ("search", "load", "cold_start", "surge", "idle", "percentiles")
+_MAIN_PLOTS = ("search", "load", "cold_start", "surge", "scan", "idle", "percentiles")
 """The first of these that a run has stands beside the answer."""
 _OVER_TIME = {"stall": "stalls", "error_burst": "bursts of errors", "not_steady": "drift"}
 _DEFINITIONS = (
@@ -273,6 +281,7 @@ def _opening(result: Result, attention: Sequence[Block], gpu_figures: Sequence[B
         "Tokens": [table] if (table := tokens_table(points)).rows else [],
         "Cold starts": [starts] if (starts := cold_start_table(points)).rows else [],
         "Surges": [surges] if (surges := surge_table(points)).rows else [],
+        "Scan": [scan] if (scan := scan_table(points)).rows else [],
         "Idle gaps": [idle] if (idle := idle_table(points)).rows else [],
     }
 

@@ -13,6 +13,7 @@ from perfkit.report.chart import Axis, Chart, ChartGroup, Colour, Level, Line, t
 from perfkit.report.chart_rules import PATH_STYLES, PERCENTILE_STYLES, PROTOCOL_COLOURS, load_shades, many_colour
 from perfkit.report.first_requests import cold_start_group, idle_group
 from perfkit.report.load_points import load_axis
+from perfkit.report.scan import scan_group
 from perfkit.report.search import search_group
 from perfkit.report.surge import surge_group
 from perfkit.report.time_charts import gpu_group, time_group
@@ -64,6 +65,8 @@ def _summary_groups(result: Result) -> Iterator[tuple[str, ChartGroup]]:
         yield "cold_start", cold_start_group(answered)
     elif any(point.surge for point in answered):
         yield "surge", surge_group(answered)
+    elif any(point.scan for point in answered):
+        yield "scan", scan_group(answered)
     elif any(point.idle for point in answered):
         yield "idle", idle_group(answered)
     elif result.search is None and len(levels) > 1:

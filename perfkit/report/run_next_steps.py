@@ -27,8 +27,11 @@ def run_next_steps(result: Result, warnings: Sequence[GroupedWarning]) -> tuple[
         return ((f"Next: mend what {code} names, and measure again.", f"perfkit run SCENARIO {_BETWEEN_OPTIONS.split(options)[0]}"),)
     if any(point.valid and point.slo is not None and point.slo.verdict == "violated" for point in result.summary):
         return (("Next: see where the time of its requests goes.", "perfkit explain RESULT"),)
+    if scans := [one.scan for one in result.summary if one.valid and one.scan is not None and one.scan.proposed]:
+        levels = ",".join(map(str, scans[0].proposed))
+        return (("Next: measure load points around the knee.", f"perfkit run SCENARIO --set load.closed.concurrency='[{levels}]'"),)
     text = "Next: to tell whether a change makes it slower, measure the servers before and after it in pairs."
-    can_gate = any(one.valid and not (one.cold_start or one.idle or one.surge) for one in result.summary)
+    can_gate = any(one.valid and not (one.cold_start or one.idle or one.surge or one.scan) for one in result.summary)
     return ((text, "perfkit gate SCENARIO --baseline TARGET --candidate TARGET"),) if can_gate else ()
 
 

@@ -12,6 +12,7 @@ from perfkit.report.grouped_warnings import grouped_warnings
 from perfkit.report.load_points import sequences_table, streams_table, tokens_table
 from perfkit.report.mix import neighbours_table
 from perfkit.report.run_tables import terminal_table
+from perfkit.report.scan import scan_table
 from perfkit.report.search import probes_table
 from perfkit.report.surge import surge_table
 from perfkit.report.table import Table
@@ -63,6 +64,8 @@ def _tables(result: Result) -> Iterator[tuple[Table, Sequence[str], str]]:
     yield cold_start_table(points), ("unload_ns", "steady_after_ns", "first_answer_after_ns", "load_ns"), note
     note = "goodput: answered within the SLO, by intended start; recovery: until the SLO holds again and keeps holding"
     yield surge_table(points), ("failed_p99_ns", "failed_p50_ns", "after_per_s", "kept_share", "in_flight_left"), note
+    note = "answers: those that came in the step; knee: the highest answers ÷ mean time, and steps not shown to have less"
+    yield scan_table(points), ("p50_ns", "protocol"), note
     note = "penalty: the median after the gap minus that of the following requests, with its 95% interval"
     yield idle_table(points), ("gap_penalty_ratio", "following_p99_ns", "after_gap_p99_ns"), note
     if result.search is not None:

@@ -16,9 +16,11 @@ from perfkit.errors import ResultError
 from perfkit.figures.declaration import declared, value_at
 from perfkit.result.counts import Requests
 from perfkit.result.distribution import QUANTILES, Distribution
-from perfkit.result.load import ClosedLoad, ColdStartLoad, IdleLoad, Load, MixedLoad, OpenLoad
+from perfkit.result.load import ClosedLoad, ColdStartLoad, IdleLoad, Load, MixedLoad, OpenLoad, RampLoad
 from perfkit.result.model import Point, PointKey, Result
+from perfkit.result.scan import scan_problems
 from perfkit.result.search import Search
+from perfkit.result.surge import surge_problems
 from perfkit.scenario.slo import FURTHER_TIMES
 from perfkit.spans.breakdown import BANDS, Breakdown
 from perfkit.spans.split import PARTS
@@ -40,7 +42,14 @@ _HIGHEST = (
 _MAY_BE_NEGATIVE = (
     "energy_above_idle_j", "energy_above_idle_per_inference_j", "temperature_max_celsius", "value", "low", "high", "clock_offset_ns", "clock_drift_ppm",
 )  # fmt: skip
-_LEVELS = {"closed": "concurrency", "open": "rate_per_s", "idle": "gap_s", "cold_start": "requests", "mixed": "rate_per_s"}
+_LEVELS = {
+    "closed": "concurrency",
+    "ramp": "concurrency",
+    "open": "rate_per_s",
+    "idle": "gap_s",
+    "cold_start": "requests",
+    "mixed": "rate_per_s",
+}
 _SECTIONS = {
     "scenario": ("target", "server", "workload", "load", "measure", "gate", "metrics"),
     "environment": ("generator", "source", "target"),
@@ -177,6 +186,16 @@ def _point_problems(point: Point, repetitions: int) -> Iterator[_Problem]:
         yield "inferences_per_s", f"{point.inferences_per_s:g}/s does not fit the throughput, {point.throughput_per_s:g}/s"
     if point.breakdown is not None:
         yield from _prefixed("breakdown", _breakdown_problems(point.breakdown, requests, point.duration_s))
+    if point.surge is not None:
+        if not isinstance(point.load, OpenLoad) or point.load.surge is None:
+            yield "surge", "the load has no surge"
+        else:
+            yield from _prefixed("surge", surge_problems(point.surge, point.load.surge))
+    if point.scan is not None:
+        if isinstance(point.load, RampLoad):
+            yield from _prefixed("scan", scan_problems(point.scan, point.load))
+        else:
+            yield "scan", "the load is no scan"
     if point.goodput_per_s is not None and point.goodput_per_s > point.throughput_per_s * (1 + _ROUNDING) + _ROUNDING:
         yield "goodput_per_s", f"{point.goodput_per_s:g}/s is above the throughput, {point.throughput_per_s:g}/s"
 
@@ -188,6 +207,11 @@ def _load_problems(load: Load) -> Iterator[_Problem]:
         for name in ("burstiness", "max_in_flight", "speed"):
             if (value := getattr(load, name)) is not None and not 0 < value <= HIGHEST_RATE_PER_S:
                 yield f"load.{name}", f"{value} is not above zero, or too large"
+        if (surge := load.surge) is not None and not (load.rate_per_s < surge.rate_per_s and 0 <= surge.start_s < surge.end_s):
+            yield (
+                "load.surge",
+                f"{surge.rate_per_s:g}/s from {surge.start_s:g} s to {surge.end_s:g} s is no surge above {load.rate_per_s:g}/s",
+            )
 
 
 def _most_finished(point: Point, repetitions: int) -> float:
@@ -195,7 +219,7 @@ def _most_finished(point: Point, repetitions: int) -> float:
     from perfkit.load.open_loop import MAX_IN_FLIGHT
 
     own = 1.1 * point.requests.sent + 1
-    if isinstance(point.load, ClosedLoad):
+    if isinstance(point.load, ClosedLoad | RampLoad):
         return own + point.load.concurrency * repetitions
     if isinstance(point.load, IdleLoad | ColdStartLoad):
         return own + repetitions

@@ -1,5 +1,6 @@
 """The load of a load point as the result names it: its kind, its level and its title."""
 
+import math
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -30,6 +31,37 @@ class ClosedLoad(Part):
     def title(self) -> str:
         """The load in a few words."""
         return f"concurrency {self.amount}"
+
+
+class RampLoad(Part):
+    """The load of a scan: a closed loop whose requests in flight rise steadily over the window."""
+
+    quantity: ClassVar[str] = "scan of concurrency"
+    kind: Literal["ramp"] = "ramp"
+    start: int
+    """The requests in flight at first."""
+    concurrency: int
+    """The requests in flight in the end."""
+    over_s: float
+
+    @property
+    def level(self) -> float:
+        """See `ClosedLoad.level`."""
+        return self.concurrency
+
+    @property
+    def amount(self) -> str:
+        """See `ClosedLoad.amount`."""
+        return f"{self.start:,} to {self.concurrency:,}"
+
+    @property
+    def title(self) -> str:
+        """See `ClosedLoad.title`."""
+        return f"scan of concurrency {self.amount}"
+
+    def concurrency_at(self, instant_s: float) -> int:
+        """The requests in flight at an instant since the window's start."""
+        return self.start + math.floor((self.concurrency - self.start) * min(instant_s / self.over_s, 1.0))
 
 
 class SurgeLoad(Part):
@@ -152,4 +184,4 @@ class MixedLoad(Part):
         return self.amount
 
 
-Load = Annotated[ClosedLoad | OpenLoad | IdleLoad | ColdStartLoad | MixedLoad, Field(discriminator="kind")]
+Load = Annotated[ClosedLoad | RampLoad | OpenLoad | IdleLoad | ColdStartLoad | MixedLoad, Field(discriminator="kind")]

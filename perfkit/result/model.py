@@ -15,6 +15,7 @@ from perfkit.result.distribution import PERCENTILES, Distribution
 from perfkit.result.generator import Generator
 from perfkit.result.load import Load
 from perfkit.result.part import Part
+from perfkit.result.scan import Scan
 from perfkit.result.search import Search
 from perfkit.result.surge import Surges
 from perfkit.spans.breakdown import Breakdown
@@ -265,6 +266,8 @@ class Point(Part):
     """Cold starts only; None in other loads."""
     surge: Surges | None = None
     """Surges only; None in other loads."""
+    scan: Scan | None = None
+    """Scans of a closed loop only; None in other loads."""
     idle: IdleGaps | None = None
     """Loads with idle gaps only; None in other loads."""
     abandonment: Abandonment | None = None

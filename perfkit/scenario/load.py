@@ -22,24 +22,53 @@ SINE_PIECES = 256
 """The number of linear pieces that a period of a sine is made of."""
 
 
+_Concurrency = Annotated[Count, Field(le=_MAX_CONCURRENCY)]
+
+
+class ConcurrencyRamp(Section):
+    """A scan: the requests in flight rise steadily over the window, which lasts as long, and show where the knee is. It is no load point."""
+
+    start: _Concurrency = Field(default=1, alias="from")
+    """The requests in flight at first, and in the warm-up."""
+    to: _Concurrency
+    """The most requests in flight."""
+    over_ns: Annotated[Duration, Field(gt=0)] = Field(alias="over")
+    """How long the rise takes."""
+
+
 class ClosedLoop(Section):
     """A fixed number of requests in flight; each value of `concurrency` is a load point."""
 
     concurrency: Annotated[
-        tuple[Annotated[Count, Field(le=_MAX_CONCURRENCY)], ...],
-        Field(min_length=1),
-        BeforeValidator(lambda value: (value,) if isinstance(value, int) else value, json_schema_input_type=int | list[int]),
+        Annotated[tuple[_Concurrency, ...], Field(min_length=1), Tag("values")] | Annotated[ConcurrencyRamp, Tag("ramp")],
+        Discriminator(lambda value: "ramp" if isinstance(value, Mapping | ConcurrencyRamp) else "values"),
+        BeforeValidator(
+            lambda value: (value,) if isinstance(value, int) else value, json_schema_input_type=int | list[int] | ConcurrencyRamp
+        ),
     ]
-    """Requests in flight; each value is a load point."""
+    """Requests in flight; each value is a load point. `{from: 1, to: 64, over: 60s}` is a scan that finds the knee in one pass."""
     think_time_ns: Duration = Field(default=0, alias="think_time")
     """The pause between an answer and the next request."""
 
-    @pydantic.field_validator("concurrency")
-    @classmethod
-    def _is_unique(cls, concurrency: tuple[int, ...]) -> tuple[int, ...]:
-        if len(set(concurrency)) < len(concurrency):
-            raise ValueError(f"values must be unique, found {list(concurrency)}; use measure.repetitions to measure a load again")
-        return concurrency
+    @pydantic.model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if self.ramp is not None and self.ramp.to <= self.ramp.start:
+            raise ValueError(f"concurrency: to must be above from, found {self.ramp.to} and {self.ramp.start}")
+        if len(set(self.levels)) < len(self.levels):
+            raise ValueError(
+                f"concurrency: values must be unique, found {list(self.levels)}; use measure.repetitions to measure a load again"
+            )
+        return self
+
+    @property
+    def ramp(self) -> ConcurrencyRamp | None:
+        """The scan; None for load points."""
+        return self.concurrency if isinstance(self.concurrency, ConcurrencyRamp) else None
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """The requests in flight of each load point; of a scan the most."""
+        return (self.concurrency.to,) if isinstance(self.concurrency, ConcurrencyRamp) else self.concurrency
 
 
 class IdleGaps(Section):

@@ -1,11 +1,12 @@
 """The sections `measure` and `fleet` of a scenario (how long, how often and from where load is sent), `gate` and `rank` (how results are compared)."""
 
-from typing import Annotated, Literal, Self, get_args
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self, get_args
 
 import pydantic
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, SerializerFunctionWrapHandler, WithJsonSchema
 
-from perfkit.scenario.load import ColdStartLoadSpec, IdleLoadSpec, LoadSpec
+from perfkit.scenario.load import ClosedLoadSpec, ColdStartLoadSpec, IdleLoadSpec, LoadSpec, OpenLoadSpec
 from perfkit.scenario.section import (
     Count,
     Cpus,
@@ -29,16 +30,50 @@ DASK_SCHEMES = ("tcp", "tls", "ws", "wss")
 """How the address of a Dask scheduler may begin."""
 
 
-class Measure(Section):
-    """How long, how often and from which processes load is sent; `duration` or `requests` ends a window."""
+class WarmUp(Section):
+    """What is sent before the window; `warmup: 10s` stands for `warmup: {for: 10s}`."""
 
-    warmup_ns: Annotated[
+    for_ns: Annotated[
         int | Literal["auto"],
         BeforeValidator(lambda value: value if value == "auto" else parse_duration(value)),
         PlainSerializer(lambda value: value if value == "auto" else write_duration_ns(value)),
         WithJsonSchema({"type": ["string", "integer"], "examples": ["auto", "2s"]}),
-    ] = Field(default="auto", alias="warmup")
-    """`auto` excludes the first second, and any part of the window's first third that is not steady yet; where the target was cold, it measures again."""
+    ] = Field(default="auto", alias="for")
+    """How long it lasts. `auto` excludes the first second, and any part of the window's first third that is not steady yet; where the target was
+    cold, it measures again."""
+    load: LoadSpec | None = None
+    """A load of its own, closed or open with a single value, such as `{closed: {concurrency: 8}}`; None for that of the load point. The load
+    point's own load follows for a second that is excluded, too; the requests of a trace are all in the window."""
+
+    @pydantic.model_validator(mode="after")
+    def _has_one_load(self) -> Self:
+        if self.load is None:
+            return self
+        if self.for_ns == "auto":
+            raise ValueError("a warm-up with a load of its own has a length: give for, such as for: 10s")
+        is_single = (isinstance(self.load, ClosedLoadSpec) and self.load.closed.ramp is None and len(self.load.closed.levels) == 1) or (
+            isinstance(self.load, OpenLoadSpec) and len(self.load.open.rates_per_s) == 1 and self.load.open.shape is None
+        )
+        if not is_single or getattr(self.load, "abandon", None) is not None:
+            raise ValueError("the load of a warm-up is closed or open, with a single value, and without shape and abandon")
+        return self
+
+    @pydantic.model_serializer(mode="wrap")
+    def _is_short_without_load(self, handler: SerializerFunctionWrapHandler) -> Any:
+        document = handler(self)
+        return document if self.load is not None else document.get("for", document.get("for_ns", "auto"))
+
+
+class Measure(Section):
+    """How long, how often and from which processes load is sent; `duration` or `requests` ends a window."""
+
+    warmup: Annotated[
+        WarmUp,
+        BeforeValidator(
+            lambda value: value if isinstance(value, Mapping | WarmUp) else {"for": value}, json_schema_input_type=str | int | WarmUp
+        ),
+    ] = WarmUp.model_construct()
+    """What precedes the window and is left out: a length, `auto`, or a load of its own with a length."""
     duration_ns: Duration | None = Field(default=None, alias="duration", gt=0)
     """The length of each window; the default is 10 s."""
     requests: Count | None = None
@@ -60,6 +95,11 @@ class Measure(Section):
     checkpoint_ns: Duration = Field(default=60 * NS_PER_S, alias="checkpoint")
     """How often what is measured is forced onto the disk, in whole seconds, so that a power cut takes no more of a window. `perfkit recover`
     makes a result of a run that was killed, also without that."""
+
+    @property
+    def warmup_ns(self) -> int | Literal["auto"]:
+        """The length of the warm-up; of one with a load of its own, that of this load."""
+        return self.warmup.for_ns
 
     @property
     def looks(self) -> int:

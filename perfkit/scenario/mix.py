@@ -99,9 +99,10 @@ def check_mix(
     if isinstance(load, SearchLoadSpec) or any(isinstance(entry.load, SearchLoadSpec) for entry in entries):
         raise ValueError("workloads: a search varies the rate of one workload: give load.open with several rates instead")
     for one in (load, *(entry.load for entry in entries)):
-        if isinstance(one, IdleLoadSpec | ColdStartLoadSpec | SurgeLoadSpec):
+        is_scan = isinstance(one, ClosedLoadSpec) and one.closed.ramp is not None
+        if is_scan or isinstance(one, IdleLoadSpec | ColdStartLoadSpec | SurgeLoadSpec):
             raise ValueError(
-                "workloads: load.idle, load.cold_start and load.surge are for one workload: measure each in a scenario of its own"
+                "workloads: load.idle, load.cold_start, load.surge and scans are for one workload: measure each in a scenario of its own"
             )
     if entries[0].load is None:
         if missing := [entry.name for entry in entries if entry.weight is None]:
@@ -125,7 +126,7 @@ def check_mix(
         if isinstance(entry.load, OpenLoadSpec):
             levels = len(entry.load.open.rates_per_s) or 1
         else:
-            levels = len(entry.load.closed.concurrency) if isinstance(entry.load, ClosedLoadSpec) else 1
+            levels = len(entry.load.closed.levels) if isinstance(entry.load, ClosedLoadSpec) else 1
         if levels > 1:
             raise ValueError(f"workloads: the load of '{entry.name}' has {levels} values: give one, and use sweep for several")
 

@@ -11,6 +11,7 @@ from perfkit.scenario.api_rules import check_api
 from perfkit.scenario.load import (
     ClosedLoadSpec,
     ColdStartLoadSpec,
+    ConcurrencyRamp,
     IdleLoadSpec,
     LoadSpec,
     OpenLoadSpec,
@@ -46,6 +47,14 @@ def _need_fewer_parts_in_a_mix(schema: dict[str, Any]) -> None:
     """Target and load are required unless the workloads of a mix have their own; the name is optional in a file, whose own name is the default."""
     schema["required"] = [key for key in schema["required"] if key not in ("name", "target", "load")]
     schema["anyOf"] = [{"required": ["target", "load"]}, {"required": ["workloads"]}]
+
+
+def _is_scan(load: object) -> bool:
+    """Whether a load is a scan, before it is validated or after."""
+    if isinstance(load, ClosedLoadSpec):
+        return load.closed.ramp is not None
+    closed = load.get("closed") if isinstance(load, Mapping) else None
+    return isinstance(closed, Mapping) and isinstance(closed.get("concurrency"), Mapping)
 
 
 class Scenario(Section):
@@ -108,11 +117,12 @@ class Scenario(Section):
 
     @pydantic.model_validator(mode="before")
     @classmethod
-    def _repeats_a_surge(cls, data: Any) -> Any:
+    def _has_own_repetitions(cls, data: Any) -> Any:
         load, measure = (data.get("load"), data.get("measure") or {}) if isinstance(data, Mapping) else (None, {})
         is_surge = isinstance(load, SurgeLoadSpec) or (isinstance(load, Mapping) and "surge" in load)
-        if is_surge and isinstance(measure, Mapping) and "repetitions" not in measure:
-            return {**data, "measure": {**measure, "repetitions": _SURGES}}
+        repetitions = _SURGES if is_surge else 1 if _is_scan(load) else None
+        if repetitions is not None and isinstance(measure, Mapping) and "repetitions" not in measure:
+            return {**data, "measure": {**measure, "repetitions": repetitions}}
         return data
 
     @pydantic.model_validator(mode="after")
@@ -259,6 +269,12 @@ class Scenario(Section):
         return self
 
     @pydantic.model_validator(mode="after")
+    def _can_be_warmed_up(self) -> Self:
+        if self.measure.warmup.load is not None and (self.workloads is not None or self.sequences is not None):
+            raise ValueError("measure.warmup.load sends plain requests of one workload: remove it, or workloads and sequences")
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _can_surge(self) -> Self:
         if not isinstance(self.load, SurgeLoadSpec):
             return self
@@ -271,6 +287,19 @@ class Scenario(Section):
             )
         if self.sequences is not None:
             raise ValueError("load.surge sends plain requests: remove sequences")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _can_scan(self) -> Self:
+        if self.ramp is None:
+            return self
+        given, where = self.measure, "load.closed.concurrency: a scan"
+        if given.duration_ns is not None or given.requests is not None or given.until_decided:
+            raise ValueError(f"{where} lasts as long as `over` says: remove measure.duration, measure.requests and measure.until_decided")
+        if self.slo is not None or self.sequences is not None or self.traces is not None:
+            raise ValueError(
+                f"{where} is no load point, which an SLO could judge, and sends plain requests: remove slo, sequences and traces"
+            )
         return self
 
     @pydantic.model_validator(mode="after")
@@ -299,7 +328,7 @@ class Scenario(Section):
             protocols = 1 + len(self.workloads) * self.alone
         loads = 1
         if isinstance(self.load, ClosedLoadSpec):
-            loads = len(self.load.closed.concurrency)
+            loads = len(self.load.closed.levels)
         elif isinstance(self.load, IdleLoadSpec):
             loads = len(self.load.idle.gaps_ns)
         elif isinstance(self.load, OpenLoadSpec):
@@ -383,12 +412,30 @@ class Scenario(Section):
         """The length of the measured window; None if a number of requests ends it."""
         if self.requests is not None:
             return None
+        if self.ramp is not None:
+            return self.ramp.over_ns
         return self.load.surge.window_ns if isinstance(self.load, SurgeLoadSpec) else self.measure.duration_ns or _DEFAULT_DURATION_NS
 
     @property
+    def ramp(self) -> ConcurrencyRamp | None:
+        """The scan of a closed loop; None for all other loads."""
+        return self.load.closed.ramp if isinstance(self.load, ClosedLoadSpec) else None
+
+    @property
     def warmup_ns(self) -> int:
-        """The minimum warm-up; 0 for a trace, all of which is measured."""
-        if self.measure.warmup_ns != "auto":
+        """The minimum warm-up, with that of a load of its own."""
+        return self.own_warmup_ns + self.warm_load_ns
+
+    @property
+    def warm_load_ns(self) -> int:
+        """How long the warm-up sends a load of its own; 0 without one."""
+        given = self.measure.warmup
+        return given.for_ns if given.load is not None and given.for_ns != "auto" else 0
+
+    @property
+    def own_warmup_ns(self) -> int:
+        """The minimum warm-up with the load of the load point; by default 0 for a trace, all of which is measured."""
+        if self.measure.warmup_ns != "auto" and self.measure.warmup.load is None:
             return self.measure.warmup_ns
         return 0 if self.has_trace or isinstance(self.load, ColdStartLoadSpec) else _AUTO_WARMUP_NS
 
@@ -399,9 +446,11 @@ class Scenario(Section):
 
     @property
     def load_varies(self) -> bool:
-        """Whether the load changes within the window: a trace, a shape, a surge, idle gaps."""
+        """Whether the load changes within the window: a trace, a shape, a scan, a surge, idle gaps."""
         has_shape = isinstance(self.load, OpenLoadSpec) and self.load.open.shape is not None
-        return self.has_trace or has_shape or isinstance(self.load, IdleLoadSpec | ColdStartLoadSpec | SurgeLoadSpec)
+        return (
+            self.has_trace or has_shape or self.ramp is not None or isinstance(self.load, IdleLoadSpec | ColdStartLoadSpec | SurgeLoadSpec)
+        )
 
     @property
     def has_trace(self) -> bool:

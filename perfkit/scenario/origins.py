@@ -97,9 +97,11 @@ def _message(problem: Any, document: Any, origins: Origins, path: pathlib.Path, 
 
 
 def _key_path(location: Sequence[str | int], document: Any) -> KeyPath:
-    """Pydantic's location without the names of union members, which are not keys of the file."""
+    """Pydantic's location without the names of union members, and those that a short form stands for: they are not keys of the file."""
     key_path: KeyPath = ()
     for index, part in enumerate(location):
+        if isinstance(part, str) and not isinstance(document, dict):
+            continue
         following = location[index + 1] if index + 1 < len(location) else None
         child = _child(document, part)
         if following is not None and (child is None or (_child(child, following) is None and _child(document, following) is not None)):

@@ -16,7 +16,7 @@ def check_sequences(sequences: Sequences, load: LoadSpec, workload: Workload, sh
     if shared_memory is not None and shared_memory.outputs:
         raise ValueError("the sequences that are live at once would share their outputs' memory: set shared_memory.outputs to false")
     if isinstance(load, ClosedLoadSpec):
-        live, concurrency = sequences.live, load.closed.concurrency
+        live, concurrency = sequences.live, load.closed.levels
         if live is not None and concurrency != (live,):
             found = f"found {live} beside load.closed.concurrency {list(concurrency)}"
             raise ValueError(f"sequences.live: a closed loop has as many live sequences as its concurrency: remove live; {found}")
@@ -28,7 +28,7 @@ def check_sequences(sequences: Sequences, load: LoadSpec, workload: Workload, sh
 
 def _check_ids(ids: int, sequences: Sequences, load: LoadSpec) -> None:
     if isinstance(load, ClosedLoadSpec):
-        key, live = "load.closed.concurrency", max(load.closed.concurrency)
+        key, live = "load.closed.concurrency", max(load.closed.levels)
     elif sequences.live is not None:
         key, live = "sequences.live", sequences.live
     else:

@@ -60,7 +60,7 @@ class CapacitySearch:
             return None
         scenario, rate, number = self._scenario, self._step.rate_per_s, len(self._probes)
         rates = list(dict.fromkeys(probe.rate_per_s for probe in self._probes))
-        seed, warmup_ns, sequences = scenario.workload.seed, scenario.warmup_ns, plan_sequences(scenario, number)
+        seed, warmup_ns, sequences = scenario.workload.seed, scenario.own_warmup_ns, plan_sequences(scenario, number)
         plan = plan_probe(self._search, rate, seed=seed, number=number, warmup_ns=warmup_ns, sequences=sequences)
         return LoadPoint(
             index=rates.index(rate) if rate in rates else len(rates),

@@ -19,14 +19,18 @@ def recovery_s(scheduled: Sequence[int], beyond: Sequence[int], slot_s: float, a
     shorten the time; `beyond` counts those of them that failed or were slower than the SLO's limit, of which it allows `allowed_share`.
     The SLO is missed in a slot with such requests if there are more in the second up to the slot's end than the allowed share explains
     (binomial test, error 0.0001). It holds again after the last slot in which it is missed. Within that slot the requests beyond the
-    limit are taken to come first. Assumption: requests of a target that meets the SLO are beyond the limit independently.
+    limit are taken to come first if all of the slot before were beyond it. Otherwise fewer and fewer are, and they are taken to be spread over the slot:
+    the last of k is expected at k ÷ (k + 1) of it. Assumption: requests of a target that meets the SLO are beyond the limit independently.
     """
     period = max(round(_PERIOD_S / slot_s), 1)
     for slot in reversed(range(len(scheduled))):
         part = slice(max(slot + 1 - period, 0), slot + 1)
         if beyond[slot] and _is_missed(sum(beyond[part]), sum(scheduled[part]), allowed_share):
             is_last = slot == max((one for one, count in enumerate(scheduled) if count), default=0)
-            return None if is_last else slot_s * (slot + beyond[slot] / scheduled[slot])
+            share = beyond[slot] / scheduled[slot]
+            if slot and beyond[slot - 1] < scheduled[slot - 1]:
+                share = max(share, beyond[slot] / (beyond[slot] + 1))
+            return None if is_last else slot_s * (slot + share)
     return 0.0
 
 

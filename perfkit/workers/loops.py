@@ -10,7 +10,7 @@ from perfkit.clock import Clock
 from perfkit.load.abandonment import ListedRequests, with_abandonment, with_own_variant
 from perfkit.load.arrivals import Instants
 from perfkit.load.closed_loop import ClosedLoop, IdleLoop
-from perfkit.load.load_plan import ClosedPlan, IdlePlan, LoadPlan, OpenPlan
+from perfkit.load.load_plan import ClosedPlan, IdlePlan, LoadPlan, OpenPlan, RampPlan
 from perfkit.load.loop import Loop, LoopGroup, Phases, StopCause
 from perfkit.load.open_loop import OpenLoop, Pacer
 from perfkit.load.sequence_loops import ClosedSequences, OpenSequences, SequenceListener, SequenceLoad
@@ -85,6 +85,8 @@ def make_loop(
     shared = dict[str, Any](phases=phases, clock=clock, worker=spec.worker, workers=spec.workers)
     if isinstance(load, ClosedPlan):
         shared |= {"concurrency": load.concurrency, "think_time_ns": load.think_time_ns}
+        if isinstance(load, RampPlan):
+            shared |= {"start": load.start, "ramp_ns": load.over_ns}
     else:
         shared |= {"arrivals": arrivals, "origin_ns": phases.start_ns, "pacer": pacer, "max_in_flight": load.max_in_flight}
     if not isinstance(requests, SequenceRequests):
@@ -107,6 +109,39 @@ def make_loop(
         return ClosedSequences(transport, (), recorder.add, sequences=sequences, **shared)
     live, think_time_ns = load.sequences.live, load.sequences.think_time_ns
     return OpenSequences(transport, (), recorder.add, drop, sequences=sequences, live=live, think_time_ns=think_time_ns, **shared)
+
+
+def make_warm_up(
+    spec: WorkerSpec,
+    load: LoadPlan,
+    transport: Sender,
+    requests: Sequence[Prepared],
+    *,
+    arrivals: Iterator[Instants],
+    phases: Phases,
+    clock: Clock,
+    pacer: Pacer,
+) -> Loop:
+    """A worker's loop for the load of a warm-up, which ends when that of the load point begins; nothing of it is recorded."""
+    own = Phases(phases.start_ns, phases.start_ns, phases.start_ns + spec.warm_up_ns, None, phases.drain_ns)
+    shared = dict[str, Any](phases=own, clock=clock, worker=spec.worker, workers=spec.workers)
+    if isinstance(load, ClosedPlan):
+        return ClosedLoop(transport, requests, _ignore, concurrency=load.concurrency, think_time_ns=load.think_time_ns, **shared)
+    return OpenLoop(
+        transport,
+        requests,
+        _ignore,
+        _ignore,
+        arrivals=arrivals,
+        origin_ns=own.start_ns,
+        pacer=pacer,
+        max_in_flight=load.max_in_flight,
+        **shared,
+    )
+
+
+def _ignore(*_: object) -> None:
+    """For replies and drops of a warm-up."""
 
 
 def _drop(recorder: Recorder, intended_ns: Instants, _: Instants, is_late: bool) -> None:

@@ -150,6 +150,10 @@ class WorkerSpec:
     """Their weights in the shared load."""
     choices_seed: tuple[int, ...] = ()
     finds_warm_up: bool = False
+    warm_up: LoadPlan | None = None
+    """A load that is sent first and not recorded; None for none."""
+    warm_up_ns: int = 0
+    """How long it is sent: a part of `warmup_ns`."""
     abort_error_rate: float | None = None
     overload_abort_after_ns: int | None = None
     """The longest limit of the SLO: an open loop whose backlog grows beyond three times that is stopped; see `is_overloaded`."""
@@ -199,6 +203,7 @@ class WorkerSpec:
             self,
             workloads=tuple(one.share(worker, workers) for one in self.workloads),
             shared=self.shared and _share_of_load(self.shared, worker, workers),
+            warm_up=self.warm_up and _share_of_load(self.warm_up, worker, workers),
             requests=None if self.requests is None else self._share_of_requests(self.requests, worker, workers),
             choices_seed=(*self.choices_seed, worker),
             worker=worker,
@@ -209,7 +214,7 @@ class WorkerSpec:
     def _share_of_requests(self, requests: int, worker: int, workers: int) -> int:
         (load,) = self.loads
         if isinstance(load, OpenPlan):
-            return count_worker_arrivals(load.schedule.chunks(), self.warmup_ns, requests, worker, workers)
+            return count_worker_arrivals(load.schedule.chunks(), self.warmup_ns - self.warm_up_ns, requests, worker, workers)
         # in proportion to its slots, so that all workers end at about the same time
         before = worker * (load.concurrency // workers) + min(worker, load.concurrency % workers)
         own = len(range(worker, load.concurrency, workers))

@@ -12,7 +12,7 @@ from perfkit.errors import ProtocolError
 from perfkit.load.abandonment import AbandoningSender, ListedRequests
 from perfkit.load.arrivals import Instants, first_chunk_ready, worker_arrivals
 from perfkit.load.load_plan import ClosedPlan, LoadPlan, OpenPlan
-from perfkit.load.loop import Ending, Loop, LoopGroup, Phases, StopCause, Stoppable, run_with_side_tasks
+from perfkit.load.loop import Ending, Loop, LoopGroup, Phases, StopCause, Stoppable, any_of, run_with_side_tasks
 from perfkit.load.open_loop import make_pacer
 from perfkit.load.sequence_requests import SequenceRequests
 from perfkit.machine.readings import BusyMeter, BusyShares
@@ -32,6 +32,7 @@ from perfkit.workers.answer_check import AnswerCheck
 from perfkit.workers.loops import (
     ReplayedRequests,
     make_loop,
+    make_warm_up,
     prepare_requests,
     send_pieces,
     stop_on_errors,
@@ -218,20 +219,33 @@ async def run_workloads(
         sources: list[_Source] = [(one.sender, one.requests, recorder) for one, recorder in zip(workloads, recorders, strict=True)]
         if spec.shared is not None:
             sources = [_shared_source(spec, workloads, recorders)]
+        own_phases = dataclasses.replace(phases, start_ns=start_ns + spec.warm_up_ns)
         sendings = list[_Sending]()
         for load, (sender, requests, recorder), own_arrivals in zip(spec.loads, sources, arrivals, strict=True):
             pacer = closing.enter_context(contextlib.closing(make_pacer(clock)))
-            loop = make_loop(spec, load, sender, requests, recorder, arrivals=own_arrivals, phases=phases, clock=clock, pacer=pacer)
+            loop = make_loop(spec, load, sender, requests, recorder, arrivals=own_arrivals, phases=own_phases, clock=clock, pacer=pacer)
             sendings.append(_Sending(loop, recorder, load))
+        warm_up = None
+        if spec.warm_up is not None:
+            sender, requests, _ = sources[0]
+            assert not isinstance(requests, SequenceRequests)
+            pacer = closing.enter_context(contextlib.closing(make_pacer(clock)))
+            warm_up = make_warm_up(
+                spec, spec.warm_up, sender, requests, arrivals=_first_arrivals(spec.warm_up, spec), phases=phases, clock=clock, pacer=pacer
+            )
         loops = LoopGroup([sending.loop for sending in sendings])
         on_loop(loops)
         meter = _WindowMeter(clock)
         busy_shares = asyncio.ensure_future(meter.measure(loops, phases))
         are_alike = len({workload.spec.is_open for workload in workloads}) == 1
 
+        async def own_load() -> Ending:
+            await any_of(clock.sleep_until_ns(own_phases.start_ns - lead_ns), loops.stopped())
+            return await loops.run()
+
         async def send_load() -> tuple[Ending, BusyShares]:
             await clock.sleep_until_ns(phases.start_ns - lead_ns)
-            ending = await loops.run()
+            ending = await (loops.run() if warm_up is None else run_with_side_tasks(own_load(), warm_up.run()))
             return ending, await busy_shares if clock.now_ns() >= phases.window_start_ns else BusyShares()
 
         def unanswered() -> int:

@@ -36,7 +36,7 @@ _NUMBER = r"(?:\d{1,18}(?:\.\d{0,18})?|\.\d{1,18})"
 _DURATION = re.compile(rf"({_NUMBER})(ns|us|µs|ms|s|m|h)", re.ASCII)
 _SHARE = re.compile(rf"([+-]?{_NUMBER})(%?)", re.ASCII)
 _MAX_DURATION_NS, _MAX_LEAD_NS, _MAX_SERVERS, _MAX_SIGMA, _MAX_BATCH_SIZE = 24 * _NS["h"], 10 * _NS["ms"], 10_000, 5.0, 64
-_MAX_RESPONSES, _MAX_FIRST = 10_000, 1_000_000
+_MAX_RESPONSES, _MAX_FIRST, _MAX_QUEUE = 10_000, 1_000_000, 1_000_000
 MAX_TOKENS = 131_072
 """The highest number of output tokens of a request."""
 
@@ -65,6 +65,8 @@ def parse_service_model(text: str) -> ServiceModel:
         raise UsageError(f"--synthetic stall={given['stall']}: stalls and batches cannot be combined; remove batch or stall.")
     if "batch" in read and "after_gap" in read:
         raise UsageError(f"--synthetic after_gap={given['after_gap']}: gaps and batches cannot be combined; remove batch or after_gap.")
+    if "batch" in read and "queue" in read:
+        raise UsageError(f"--synthetic queue={given['queue']}: bounded queues and batches cannot be combined; remove batch or queue.")
     form = TextForm(**{field: read.pop(key) for key, field in _TEXT_FIELDS.items() if key in read})
     return ServiceModel(text=form, **{_FIELDS.get(key, key): value for key, value in read.items()})
 
@@ -236,6 +238,7 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "service": _service,
     "servers": _whole(1, _MAX_SERVERS),
     "batch": _batch,
+    "queue": _whole(0, _MAX_QUEUE),
     "stall": _stall,
     "drain": _drain,
     "errors": _failures,

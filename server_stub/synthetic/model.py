@@ -80,7 +80,10 @@ class SyntheticModel(Model):
             trace.compute = (served.started_ns, served.started_ns, served.departed_ns, served.departed_ns)
             trace.completed_ns = served.departed_ns
         if served.failure is not None:
-            self._statistics.add_failure(served.departed_ns - arrived_ns, FailureReason.BACKEND)
+            reason = FailureReason.REJECTED if served.is_refused else FailureReason.BACKEND
+            self._statistics.add_failure(served.departed_ns - arrived_ns, reason)
+            if served.is_refused:
+                raise ProtocolError(f"model '{NAME}' refuses the request: its queue is full", served.failure)
             raise ProtocolError(f"model '{NAME}' failed, as its service model specifies for a share of requests", served.failure)
         return served
 

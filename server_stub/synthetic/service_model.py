@@ -146,6 +146,8 @@ class ServiceModel:
     servers: int = 1
     batch: Batch | None = None
     """None serves requests one by one, whatever their batch sizes."""
+    queue: int | None = None
+    """The requests that may wait; those that find as many waiting are refused at once. None for any number."""
     stall: Stall | None = None
     failures: Failures | None = None
     slow_start: SlowStart | None = None

@@ -19,6 +19,8 @@ class ServedRequest:
     started_ns: int
     departed_ns: int
     failure: ErrorKind | None = None
+    is_refused: bool = False
+    """Whether the queue was full, so that the request was not served."""
 
 
 class SimulatedQueue:
@@ -32,6 +34,7 @@ class SimulatedQueue:
         self._departed_ns = 0  # the latest departure
         self._count = 0
         self._of_size = collections.Counter[int]()
+        self._waiting_until_ns = collections.deque[int]()  # when the service of each request starts, in order
 
     def arrive(self, arrived_ns: int, batch_size: int = 1) -> ServedRequest:
         """Add the next request. Raises ValueError if it arrives before the previous one."""
@@ -42,12 +45,22 @@ class SimulatedQueue:
         elif arrived_ns < self._latest_ns:
             raise ValueError(f"a request arrives at {arrived_ns} ns, before the previous one at {self._latest_ns} ns")
         self._latest_ns = arrived_ns
+        if self._is_full(arrived_ns):
+            return ServedRequest(arrived_ns, arrived_ns, arrived_ns, ErrorKind.UNAVAILABLE, is_refused=True)
         started_ns, departed_ns = self._serve(arrived_ns - self._first_ns, self._free_ns[0] - self._first_ns, batch_size)
         heapq.heapreplace(self._free_ns, self._first_ns + departed_ns)
         self._departed_ns = max(self._departed_ns, self._first_ns + departed_ns)
         failure = self._model.failure(self._count)
         self._count += 1
+        if self._model.queue is not None:
+            self._waiting_until_ns.append(self._first_ns + started_ns)
         return ServedRequest(arrived_ns, self._first_ns + started_ns, self._first_ns + departed_ns, failure)
+
+    def _is_full(self, arrived_ns: int) -> bool:
+        waiting = self._waiting_until_ns
+        while waiting and waiting[0] <= arrived_ns:
+            waiting.popleft()
+        return self._model.queue is not None and self._free_ns[0] > arrived_ns and len(waiting) >= self._model.queue
 
     def _serve(self, arrived_ns: int, free_ns: int, batch_size: int) -> tuple[int, int]:
         """When service starts and ends. All times are relative to the first arrival, where periods begin."""

@@ -93,6 +93,17 @@ def test_the_parts_of_all_machines_add_up_to_the_load(start_fleet):
     assert SECRET not in finished.stderr
 
 
+def test_machines_divide_a_scan_and_the_load_of_its_warm_up(start_fleet):
+    warm_up = {"load": {"closed": {"concurrency": 4, "think_time": "5ms"}}, "for": "200ms"}
+    scan = {"closed": {"concurrency": {"to": 6, "over": "1s"}, "think_time": "5ms"}}
+    run, machines = start_fleet(load=scan, measure={"warmup": warm_up})
+    finished = run.finish()
+    machines.check_end(0, "the run is over")
+    (point,) = finished.result["points"]
+    assert (point["load"], point["warmup_s"]) == ({"kind": "ramp", "start": 1, "concurrency": 6, "over_s": 1.0}, 1.2)
+    assert [one["requests"] > 0 for one in point["machines"]] == [True, True]
+
+
 def test_the_workers_of_all_machines_send_a_renewed_secret(start_fleet, write_scenario, tmp_path):
     ports = collections.defaultdict[str, set[int]](set)
     """Of the clients that sent a token."""

@@ -133,6 +133,22 @@ def test_incomparable_has_exit_code_four():
             ["{scenario}", "--baseline", "http://a", "--candidate", "http://b", "--set", "gate={metrics: [throughput]}"],
             "gate.metrics: no load point of this gate has throughput",
         ),
+        (
+            [
+                "{scenario}",
+                "--baseline",
+                "http://a",
+                "--candidate",
+                "http://b",
+                "--set",
+                "measure.duration=null",
+                "--set",
+                "load={closed: {concurrency: {to: 9, over: 5s}}}",
+                "--set",
+                "gate.profile=null",
+            ],
+            "load: a gate compares closed and open loops at given loads",
+        ),
     ],
 )
 def test_a_gate_that_makes_no_sense_is_refused(scenario, capsys, arguments, sentence):

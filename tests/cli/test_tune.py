@@ -273,6 +273,7 @@ def test_a_command_is_started_with_each_value(tmp_path):
         (["cmd:serve {port} {threads}"], "-m MODEL is missing"),
         (["cmd:serve {port} {threads}", "-m", "m"], "{threads} has no values"),
         (["cmd:serve {port}", "-m", "m", "--rate", "5"], "load: a tune measures closed loops"),
+        (["cmd:serve {port}", "-m", "m", "--set", "load.closed.concurrency={to: 9, over: 5s}"], "load: a tune measures closed loops"),
         (["grpc://127.0.0.1:1", "-m", "m"], "over HTTP"),
         (["http://127.0.0.1:1", "grpc://127.0.0.1:1", "-m", "m", "--protocol", "http,grpc"], "one protocol"),
         (["cmd:serve {http_port} {grpc_port}", "-m", "m", "--protocol", "http,grpc"], "one protocol"),

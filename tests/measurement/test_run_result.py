@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from perfkit.measurement.run_result import RunResult
+from perfkit.recorder.series import Series
 from perfkit.report.answer import answer
-from perfkit.result.load import ClosedLoad
+from perfkit.result.load import ClosedLoad, OpenLoad, SurgeLoad
 from perfkit.result.search import Search
 from perfkit.scenario.file import read_scenario
 from perfkit.transport.base import Outcome
@@ -98,6 +99,31 @@ def test_a_run_is_no_success_if_most_requests_of_a_load_point_failed(grown, ok, 
     if status == "unsuccessful":
         assert document.status_reason == f"most requests failed: {failed[1]}.000% at http, concurrency 4"
         assert answer(document)[0] == f"M{document.status_reason[1:]}."
+
+
+@pytest.mark.parametrize(("good_before", "status"), [(10, "complete"), (0, "unsuccessful")])
+def test_a_surge_of_which_most_fails_is_meant_unless_the_target_answered_nothing_before_it(grown, good_before, status):
+    load = OpenLoad(rate_per_s=100, arrivals="poisson", surge=SurgeLoad(rate_per_s=300, start_s=1, end_s=2))
+    scheduled, good = (np.repeat(rates, 10) for rates in ([10, 30, 10], [good_before, 1, 2]))
+    none = np.zeros(30, dtype=np.int64)
+    failed, answered = int((scheduled - good).sum()), bucket_counts(np.full(int(good.sum()), 0.002))
+    result = grown()
+    result.add(
+        [
+            measured_point(
+                load, 0, seconds=3, outcomes={Outcome.OK: int(good.sum()), Outcome.REJECTED: failed}, ended=500, finished=int(good.sum()), protocol="http",
+                times={
+                    **dict.fromkeys(("service_time", "response_time"), answered),
+                    **dict.fromkeys(("start_delay", "pacing_delay"), bucket_counts(np.full(int(good.sum()), 1e-5))),
+                    "failure_time": bucket_counts(np.full(failed, 0.002)),
+                },
+                series=Series(0, 100_000_000, scheduled, scheduled, none, none, good, none), warnings=(), has_slo=True, beyond_share=0.01,
+            )
+        ]
+    )  # fmt: skip
+    document = result.document(None, {})
+    assert (document.status, document.summary[0].valid) == (status, True)
+    assert not {"overloaded", "not_steady"} & {one.code for one in document.summary[0].warnings}
 
 
 def test_the_load_points_of_a_run_share_the_error_of_its_verdicts(grown):

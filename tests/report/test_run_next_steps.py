@@ -5,6 +5,7 @@ import pytest
 from perfkit.errors import MeasurementWarning
 from perfkit.report.grouped_warnings import grouped_warnings
 from perfkit.report.run_next_steps import run_next_steps
+from perfkit.result.scan import Scan
 from perfkit.result.search import Search
 from tests.report.test_answer import closed
 
@@ -38,6 +39,13 @@ def test_no_gate_is_proposed_for_loads_that_a_gate_refuses(name):
     result = closed(812.0)
     points = tuple(point.model_copy(update={name: object()}) for point in result.summary)
     assert commands(result.model_copy(update={"summary": points})) == []
+
+
+def test_after_a_scan_load_points_around_its_knee_are_proposed():
+    result = closed(812.0)
+    scan = Scan(steps=(), knee=None, reason="x", proposed=(1, 4, 8))
+    points = tuple(point.model_copy(update={"scan": scan}) for point in result.summary)
+    assert commands(result.model_copy(update={"summary": points})) == ["perfkit run SCENARIO --set load.closed.concurrency='[1,4,8]'"]
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ POINT = {
     "start_delay_ns": None,
     **dict.fromkeys(("first_response_time_ns", "response_gap_ns", "stream_time_ns", "sequence_time_ns", "responses", "sequences")),
     **dict.fromkeys(("first_token_time_ns", "event_gap_ns", "time_per_output_token_ns", "tokens", "output_tokens_per_s", "input_tokens_per_s")),
-    **dict.fromkeys(("after_gap_time_ns", "following_time_ns", "idle", "cold_start", "surge")),
+    **dict.fromkeys(("after_gap_time_ns", "following_time_ns", "idle", "cold_start", "surge", "scan")),
     "further_intervals": {},
     "failure_time_ns": {**DISTRIBUTION, "count": 1},
     "intervals": {},

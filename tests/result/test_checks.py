@@ -73,6 +73,8 @@ def refusal(tmp_path, made):
         ("points.0.server.queue_ns", -1.0, "points.0.server.queue_ns: -1.0 is below zero"),
         ("points.0.generator.cpu_share", -0.1, "points.0.generator.cpu_share: -0.1 is below zero"),
         ("points.0.load.concurrency", 0, "points.0.load.concurrency: 0 is no load"),
+        ("points.0.surge", {"verdict": "degrades", "reason": "", "repetitions": [], "figures": {}, "slot_s": 0.1, "scheduled_per_s": [], "good_per_s": []},
+         "points.0.surge: the load has no surge"),
         ("summary.0.requests.scheduled", 15_001, "summary.0.requests.scheduled: 15001 is not the sum of dropped and sent"),
         ("summary.0.duration_s", 29.0, "summary.0.duration_s: 29 does not fit the repetitions"),
         ("points", [], "points: there is no load point, so nothing was measured"),

@@ -57,6 +57,14 @@ def test_single_slow_requests_are_chance_and_a_relapse_is_not() -> None:
     assert recovery_s([10] * 100, beyond, SLOT_S, 0.01) == pytest.approx(5.1)
 
 
+def test_the_end_lies_after_the_last_request_beyond_the_limit_where_fewer_and_fewer_are() -> None:
+    """Of queues with random service times: the last of three of ten that are anywhere in the slot is expected at three quarters of it."""
+    beyond = [10, 10, 7, 3, 0, 0, 0, 0, 0, 0, 0, 0]
+    assert recovery_s([10] * 12, beyond, SLOT_S, 0.01) == pytest.approx(0.375)
+    abrupt = [10, 10, 10, 3, 0, 0, 0, 0, 0, 0, 0, 0]
+    assert recovery_s([10] * 12, abrupt, SLOT_S, 0.01) == pytest.approx(0.33)
+
+
 def test_two_repetitions_have_a_mean_without_an_interval() -> None:
     found = mean_over_repetitions([1.0, 3.0])
     assert found is not None

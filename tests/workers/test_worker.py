@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from perfkit.clock import ManualClock
-from perfkit.load.arrivals import Trace
+from perfkit.load.arrivals import Schedule, Trace, constant_rate
 from perfkit.load.closed_loop import ClosedLoop
 from perfkit.load.load_plan import ClosedPlan, OpenPlan
 from perfkit.load.loop import StopCause
@@ -94,6 +94,29 @@ def test_a_point_that_is_stopped_in_its_warm_up_has_no_window():
     assert sum(window.outcomes.values()) == window.count("finished") == 0
     assert seconds == {}
     assert (point.ending.reason, point.ending.cause) == ("enough", StopCause.INTERRUPTED)
+
+
+@pytest.mark.parametrize(
+    "warm_up", [ClosedPlan(8, 0), OpenPlan(400.0, "constant", Schedule("constant", constant_rate(400.0), (0, 0, 0)), None, None)]
+)
+def test_a_warm_up_with_a_load_of_its_own_is_sent_first_and_leaves_the_window_alone(warm_up):
+    sent = []
+
+    def script(index):
+        sent.append(index)
+        return 20 * MS, Outcome.OK
+
+    point, window, _ = run(script, warm_up=warm_up, warm_up_ns=2 * S, warmup_ns=3 * S)
+    assert (window.start_ns - point.start_ns, window.length_ns) == (3 * S, 10 * S)
+    assert window.outcomes[Outcome.OK] == window.count("finished") == 4 * 10_000 // 20
+    # 400 a second for 2 s, then those of the load point's own second of warm-up
+    assert len(sent) == pytest.approx(800 + 4 * 11_000 // 20, abs=1)
+
+
+def test_a_point_that_is_stopped_while_its_warm_up_has_the_load_ends_at_once():
+    point, window, _ = stopped_at(500 * MS, lambda _: (20 * MS, Outcome.OK), warm_up=ClosedPlan(8, 0), warm_up_ns=20 * S, warmup_ns=21 * S)
+    assert (point.ending.reason, window.length_ns) == ("enough", 0)
+    assert point.ending.stopped_ns == 5 * S + 500 * MS
 
 
 def test_answers_of_the_drain_are_samples_but_no_throughput_of_a_point_that_is_stopped():

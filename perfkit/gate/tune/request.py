@@ -153,7 +153,7 @@ def plan_tune(
     ladder: tuple[int, ...] = (0,)
     if isinstance(scenario.load, ClosedLoadSpec) and rate_per_s is None:
         most = max_connections(scenario)
-        ladder = tuple(one for one in CONCURRENCIES if one <= most) if is_default_load else tuple(sorted(scenario.load.closed.concurrency))
+        ladder = tuple(one for one in CONCURRENCIES if one <= most) if is_default_load else tuple(sorted(scenario.load.closed.levels))
     if scenario.target.command is not None:
         command = scenario.target.command
         parse_arm("the command", f"{PREFIX}{command}", scenario)
@@ -278,7 +278,7 @@ def _rate_per_s(scenario: Scenario, objective: ObjectiveName) -> float | None:
         return rates[0] if given is None else given
     if given is not None:
         raise UsageError(f"tune.rate: only the objective latency has a rate, not {objective}: remove it, or give --objective latency")
-    if not isinstance(load, ClosedLoadSpec):
+    if not isinstance(load, ClosedLoadSpec) or load.closed.ramp is not None:
         raise UsageError(
             "load: a tune measures closed loops, whose concurrency it chooses: give load.closed, or leave out --rate; or give --objective latency"
         )

@@ -195,3 +195,13 @@ def test_a_stream_is_refused_as_a_single_answer():
         assert model.definition.is_decoupled
 
     serve(ServiceModel(Linear(1 * MS), responses=1), use)
+
+
+def test_a_request_that_a_full_queue_refuses_is_counted_as_rejected():
+    async def use(model):
+        arrived_ns = time.monotonic_ns()
+        (first, second) = await asyncio.gather(*(infer(model, request(), arrived_ns) for _ in range(2)), return_exceptions=True)
+        assert not isinstance(first, Exception)
+        assert (second.kind, str(second)) == (ErrorKind.UNAVAILABLE, "model 'synthetic' refuses the request: its queue is full")
+
+    assert serve(ServiceModel(Linear(MS), queue=0), use)["fail"] == (1, 0)

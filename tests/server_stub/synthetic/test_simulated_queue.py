@@ -299,3 +299,17 @@ def test_a_request_after_a_gap_takes_longer_and_others_do_not():
     # the first has no gap before it; then gaps of 99, 100 and 0 ms after the latest departure
     arrivals_ms, service_ms = [0, 109, 219, 269], [10, 10, 50, 10]
     assert [(one.departed_ns - one.started_ns) // MS for one in served(model, [ms * MS for ms in arrivals_ms])] == service_ms
+
+
+def test_a_full_queue_refuses_at_once_and_keeps_its_place_for_no_one():
+    requests = served(ServiceModel(Linear(10 * MS), queue=1), [0, 1 * MS, 2 * MS, 10 * MS, 11 * MS])
+    assert [one.is_refused for one in requests] == [False, False, True, False, True]
+    assert [one.departed_ns // MS for one in requests] == [10, 20, 2, 30, 11]
+
+
+def test_without_places_to_wait_the_share_that_is_refused_is_that_of_erlang():
+    offered, servers, count = 2.0, 3, 40_000
+    requests = served(ServiceModel(Exponential(20 * MS), servers=servers, queue=0), poisson_ns(offered / 0.02, count))
+    terms = [offered**number / math.factorial(number) for number in range(servers + 1)]
+    share = terms[-1] / sum(terms)
+    assert statistics.fmean(one.is_refused for one in requests) == pytest.approx(share, abs=5 * math.sqrt(share / count))

@@ -1,0 +1,89 @@
+"""The figures of a scan, whose requests in flight rise over the window: throughput and times in steps, and the knee. Pure."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from perfkit.points.measured import PointMeasurement
+from perfkit.result.distribution import distribution
+from perfkit.result.load import RampLoad
+from perfkit.result.scan import Knee, Scan, ScanStep
+from perfkit.stats.buckets import BucketCounts
+from perfkit.stats.knee import LoadStep, knee_steps
+from perfkit.units import NS_PER_S, format_rate_per_s
+
+_MOST_STEPS, _FEWEST_STEPS, _INSTANTS = 20, 5, 1000
+
+
+def pooled_scan(parts: Sequence[PointMeasurement]) -> Scan | None:
+    """The scan of a load point, its repetitions together; None for other loads, and where a window ended before the fifth step.
+
+    A step has whole batches of the recording. Its throughput is of the requests that ended in it, its times are of those that started in it.
+    """
+    load, windows = parts[0].load, [part.window for part in parts]
+    if not isinstance(load, RampLoad):
+        return None
+    batches = min(len(window.batches) for window in windows)
+    size = max(-(-batches // _MOST_STEPS), 1)
+    if batches // size < _FEWEST_STEPS:
+        return None
+    length = min(window.series.answered.size for window in windows)
+    answered = np.sum([window.series.answered[:length] for window in windows], axis=0) / len(windows)
+    interval_s, step_s = windows[0].series.interval_ns / NS_PER_S, size * windows[0].batch_ns / NS_PER_S
+    numbers = ((np.arange(length) + 0.5) * interval_s // step_s).astype(int)
+    steps, measured = list[ScanStep](), list[LoadStep]()
+    for number in range(batches // size):
+        times = BucketCounts.merged(batch for window in windows for batch in window.batches[number * size : (number + 1) * size])
+        figures, counts = distribution(times) if times.count else None, answered[numbers == number].tolist()
+        throughput_per_s = sum(counts) / (len(counts) * interval_s) if counts else 0.0
+        measured.append(LoadStep(throughput_per_s, figures.mean / NS_PER_S if figures else 0.0, counts))
+        steps.append(
+            ScanStep(
+                concurrency=float(np.mean(levels := _levels_within(load, number * step_s, step_s))),
+                lowest=levels[0],
+                highest=levels[-1],
+                throughput_per_s=throughput_per_s,
+                mean_ns=figures.mean if figures else None,
+                p50_ns=figures.p50 if figures else None,
+                p99_ns=figures.p99 if figures else None,
+            )
+        )
+    knee, reason, proposed = _knee(load, steps, measured)
+    return Scan(steps=tuple(steps), knee=knee, reason=reason, proposed=proposed)
+
+
+def _knee(load: RampLoad, steps: Sequence[ScanStep], measured: Sequence[LoadStep]) -> tuple[Knee | None, str, tuple[int, ...]]:
+    """The knee, a sentence about it, and the concurrencies to measure."""
+    found = knee_steps(measured)
+    if found is None:
+        return None, "No request was answered.", ()
+    best, first, last = found
+    if last == len(steps) - 1:
+        low = steps[first].lowest
+        levels = _levels(load, low / 2, low, load.concurrency, 2 * load.concurrency)
+        return (
+            None,
+            f"No knee up to {load.concurrency:,} requests in flight: throughput ÷ service time may still rise. Scan further.",
+            levels,
+        )
+    if first == 0:
+        high = steps[last].highest
+        levels = _levels(load, 1, high / 4, high / 2, high)
+        return None, f"The knee is at {high:,} requests in flight or fewer: scan a shorter range, or longer.", levels
+    top = steps[best]
+    knee = Knee(concurrency=top.concurrency, low=steps[first].lowest, high=steps[last].highest, throughput_per_s=top.throughput_per_s)
+    levels = _levels(load, 1, top.highest / 2, knee.low, top.highest, knee.high, 2 * top.highest)
+    at = f"{top.lowest:,}" if top.lowest == top.highest else f"{top.lowest:,} to {top.highest:,}"
+    most = format_rate_per_s(max(one.throughput_per_s for one in steps))
+    reason = f"Knee at {at} requests in flight (range {knee.low:,} to {knee.high:,}), with {format_rate_per_s(knee.throughput_per_s)}; the most was {most}."
+    return knee, reason, levels
+
+
+def _levels_within(load: RampLoad, start_s: float, length_s: float) -> list[int]:
+    """The requests in flight at instants close to each other."""
+    return [load.concurrency_at(start_s + (number + 0.5) / _INSTANTS * length_s) for number in range(_INSTANTS)]
+
+
+def _levels(load: RampLoad, *levels: float) -> tuple[int, ...]:
+    """Whole numbers of requests in flight in ascending order, from the scan's first on."""
+    return tuple(sorted({max(round(level), load.start) for level in levels}))
