@@ -186,7 +186,8 @@ def _make_point(pool: Pool, intervals: Mapping[float, PercentileInterval], repet
         yield from schedule_warnings(without_slot, requests.scheduled, pool.times.get("pacing_delay"))
         yield from idle_warnings(idle, pool.window_s, len(parts)) if idle and repetition is None else ()
         yield from incident_warnings(pool.incidents, is_pooled=len(parts) > 1)
-        yield from of_target.values() if judged.is_valid else ()
+        # a storm is told by sums over seconds, which no late request moves
+        yield from (one for code, one in of_target.items() if judged.is_valid or code == "retry_storm")
         yield from outcome_warnings(requests, failures, answers)
         has_chosen_count = isinstance(first.load, ColdStartLoad)  # a start has the number of requests that the scenario gives
         few = (one for one in sample_warnings(pool.waiting_times, requests, intervals) if one.code != "few_samples" or not has_chosen_count)

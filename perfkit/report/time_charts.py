@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from perfkit.report.chart import GREEN, INK, MUTED, RED, Axis, Chart, ChartGroup, Heat, HeatColumn, Level, Line, Span
+from perfkit.report.chart import GREEN, INK, MUTED, PURPLE, RED, Axis, Chart, ChartGroup, Heat, HeatColumn, Level, Line, Span
 from perfkit.report.chart_rules import OTHER_COLOURS, PERCENTILE_STYLES
 from perfkit.report.timeline import HEAT_BINS_PER_DECADE, Slice, Timeline
 from perfkit.result.fingerprint import is_on_gpu

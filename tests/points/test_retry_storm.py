@@ -4,8 +4,10 @@ import dataclasses
 
 import pytest
 
+from perfkit.measurement.point_measurement import _executed_late_per_s
 from perfkit.points.retry_storm import retry_storm_warnings
 from perfkit.result.load import ClosedLoad, OpenLoad
+from perfkit.telemetry.series import Series
 from tests.points.made_measurement import measurement
 
 MS, S = 1_000_000, 10**9
@@ -74,3 +76,11 @@ def test_each_part_of_the_evidence_is_needed(changes, is_storm):
 def test_a_recovered_target_is_not_named():
     measured = stormy(retries=4, answered=80)
     assert codes(measured) == []
+
+
+def test_what_the_server_executed_late_is_the_mean_of_its_samples_in_the_last_third():
+    window = dataclasses.replace(stormy().window, start_ns=100 * S, end_ns=130 * S)
+    instants, values = tuple(int((100 + at_s) * S) for at_s in (1, 19.9, 20, 25, 30, 30.1)), (9.0, 9.0, 80.0, 100.0, 90.0, 7.0)
+    series = [Series("server_answers_per_s", "per_s", {}, instants, values), Series("server_queue", "ns", {}, instants, values)]
+    assert _executed_late_per_s(window, series) == 90.0
+    assert _executed_late_per_s(window, series[1:]) is None
