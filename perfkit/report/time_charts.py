@@ -176,9 +176,7 @@ def _request_charts(windows: Sequence[_Window], timeline: Timeline, x: Axis) -> 
     yield Chart("throughput and errors", x, *_on_a_rate_axis(rate_lines), height_px=180)
     if any(window.point.retries for window in windows):
         lines = (
-            Line.of(
-                "attempts", _joined(windows, lambda window: _sent_per_s(window.point, timeline.slice_s, retries=True)), OTHER_COLOURS[0]
-            ),
+            Line.of("attempts", _joined(windows, lambda window: _sent_per_s(window.point, timeline.slice_s, retries=True)), PURPLE),
             Line.of("requests", _joined(windows, lambda window: _sent_per_s(window.point, timeline.slice_s, retries=False)), INK),
         )
         yield Chart("attempts and requests", x, *_on_a_rate_axis(lines), height_px=180)

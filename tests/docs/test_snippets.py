@@ -18,7 +18,6 @@ from perfkit.perf_analyzer.command_line import read_options
 from perfkit.perf_analyzer.options import CommandLineError
 from perfkit.scenario.file import read_cases
 from perfkit.scenario.model import Scenario
-from perfkit.scenario.yaml_values import parse_yaml
 from server_stub.options import make_parser as make_server_parser
 from tests.docs.snippets import FENCE, PAGES, ROOT, SHELLS, shell_lines, snippets
 
@@ -147,7 +146,7 @@ def known_options(name):
 
 @pytest.mark.parametrize("snippet", by_place(snippets("yaml", "yml")))
 def test_scenarios_are_valid(snippet, monkeypatch, tmp_path):
-    document = parse_yaml(snippet.text, (), {}, str)
+    document = yaml.safe_load(re.sub(r"\bon:", '"on":', snippet.text))  # a key, which PyYAML takes for `true`
     if not isinstance(document, dict) or not set(document) <= KEYS:
         return  # of another program, such as a workflow: tests/cli/test_ci_files.py checks those
     for name in re.findall(r"\$\{(\w+)\}", snippet.text):

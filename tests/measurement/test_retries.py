@@ -103,6 +103,18 @@ def test_a_budget_bounds_the_retries_of_all_workers(tmp_path, protocol):
     assert point.retries.over_budget > 100
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_attempts_of_a_mix_are_those_of_its_workloads_and_of_the_server(tmp_path, workers):
+    load = {"open": {"rate": 200}, "retry": RETRY}
+    measure = {"warmup": "0s", "duration": "1s", "repetitions": 1, "workers": workers}
+    loaded = read(tmp_path, load=load, measure=measure, workloads=[{"name": "a", "weight": 3}, {"name": "b", "weight": 1}])
+    with undisturbed():
+        whole, *parts = asyncio.run(measure_scenario(loaded, tmp_path / "out", RunObserver(), Interruption())).result.summary
+    assert whole.retries.attempts == sum(part.retries.attempts for part in parts) == whole.server.requests + whole.server.failed
+    assert whole.retries.retries == whole.retries.attempts - whole.requests.sent > 0
+    assert [part.retries.attempts - part.retries.retries for part in parts] == [part.requests.sent for part in parts]
+
+
 @pytest.mark.parametrize(
     ("sections", "told"),
     [
