@@ -11,7 +11,7 @@ from perfkit.load.listed_requests import ListedRequests
 from perfkit.override import override
 from perfkit.transport.base import Attempt, DirectSender, Outcome, Prepared, Reply, RetriedReply, Sender, Transport
 
-# a longer calm must not pay for a storm
+# without this limit, hours without a failure would permit thousands of retries at once
 _MOST_SAVED = 100
 _MILLIONTHS = 1_000_000
 _OK = Outcome.OK
@@ -109,7 +109,9 @@ class RetryingSender(Sender):
 
     @override
     def with_traceparent(self, prepared: Prepared, traceparent: str) -> Prepared:
-        return self.transport.with_traceparent(prepared, traceparent)
+        assert isinstance(prepared, RetriedRequest)
+        own = self.transport.with_traceparent(prepared.request, traceparent)
+        return RetriedRequest(own.buffers, own.headers, own, prepared.pauses_ns)
 
     @override
     def abandon(self) -> None:

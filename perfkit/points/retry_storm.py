@@ -2,7 +2,6 @@
 
 from perfkit.errors import MeasurementWarning
 from perfkit.points.measured import PointMeasurement
-from perfkit.units import format_rate_per_s
 
 _FEWEST_SECONDS, _FEWEST_REQUESTS, _FEWEST_CALM_SECONDS = 5, 50, 3
 _LEAST_RETRIES, _MOST_ANSWERED = 0.5, 0.5
@@ -33,10 +32,12 @@ def retry_storm_warnings(measured: PointMeasurement) -> list[MeasurementWarning]
     is_collapsed = ok <= _MOST_ANSWERED * offered and again >= _LEAST_RETRIES * offered
     if not is_collapsed or min(executed_per_s, before_per_s) < _LEAST_CAPACITY * offered_per_s:
         return []
-    rates = [format_rate_per_s(count / third) for count in (offered + again, again, ok, offered)]
+    rates = [
+        f"{per_s:,.3g}" for per_s in (*(count / third for count in (offered + again, again, ok, offered)), executed_per_s, before_per_s)
+    ]
     message = (
-        f"The retries keep the server overloaded: of {rates[0]} attempts in the last third of the window {rates[1]} were retries, and {rates[2]} of "
-        f"{rates[3]} requests were answered, although the server executed {format_rate_per_s(executed_per_s)} and had answered "
-        f"{format_rate_per_s(before_per_s)} before. What it executes is for attempts that nobody waits for any more."
+        f"The retries keep the server overloaded: of {rates[0]} attempts a second in the last third of the window {rates[1]} were retries, and "
+        f"{rates[2]} of {rates[3]} requests were answered, although the server executed {rates[4]} a second and had answered {rates[5]} before. "
+        "What it executes is for attempts that nobody waits for any more."
     )
     return [MeasurementWarning("retry_storm", message)]

@@ -142,4 +142,6 @@ def test_backoff_and_causes_are_read_and_written_as_the_file_has_them(tmp_path):
     assert (scenario.retry.on, scenario.retry.backoff_ns, scenario.retry.budget) == (("429", "broken"), (50 * 10**6, 2 * 10**9), 0.1)
     written = scenario.model_dump(mode="json", by_alias=True)["load"]["retry"]
     assert type(scenario.retry).model_validate(written) == scenario.retry
+    surge = {"surge": {"base": 10, "surge": 20, "for": "2s"}, "retry": {}}
+    assert read(tmp_path, load=surge, slo={"p99": "50ms"}, measure={}).scenario.retry == type(scenario.retry)()
     assert scenario.longest_request_ns == 3 * scenario.target.timeout_ns + 2 * 2 * 10**9

@@ -99,7 +99,7 @@ EXAMPLES = (
     changes("cold", "the first 2.4 s of 3 were slower by a factor of 40", _closed_loop(0.4, 0.01, 2.4), _closed_loop(0.01, 0.01, 0.0)),
     informs("warmth_unknown", "cannot be told from 2 answers", _closed_loop(1.4, 1.4, 0.0), _closed_loop(0.013, 0.013, 0.0)),
     changes("overloaded", "backlog", _answered_after(lambda at_s: 10 * MS + at_s * S), _answered_after(lambda _: 10 * MS)),
-    changes("retry_storm", "of 240/s attempts in the last third of the window 160/s were retries", _retried(100.0), _retried(20.0)),
+    changes("retry_storm", "of 240 attempts a second in the last third of the window 160 were retries", _retried(100.0), _retried(20.0)),
     changes("not_steady", "mean time", _answered_after(lambda at_s: 10 * MS * (1 + at_s / WINDOW_S)), _answered_after(lambda _: 10 * MS)),
     changes("stall", "answered nothing from 4.0 to 6.0 s", _incidents(stalls=[(4.0, 6.0)]), _incidents(stalls=[(4.0, 4.4)])),
     changes(
