@@ -95,7 +95,7 @@ class RetryingSender(Sender):
         self.transport, self.clock = transport, clock
         self._causes = frozenset(plan.causes)
         self._budget = None if plan.budget is None else RetryBudget(plan.budget, workers)
-        self._waiting: dict[asyncio.Task[None], _Request] = {}
+        self._waiting: dict[_Request, asyncio.Task[None]] = {}
         self._is_abandoned = False
 
     @override
@@ -117,9 +117,10 @@ class RetryingSender(Sender):
     def abandon(self) -> None:
         """Ends the requests between two attempts, too, as unfinished."""
         self._is_abandoned = True
-        for task, request in tuple(self._waiting.items()):
+        for request, task in self._waiting.items():
             task.cancel()
             request.end_unfinished()
+        self._waiting.clear()
         self.transport.abandon()
 
     def pause_ns(self, prepared: RetriedRequest, reply: Reply, attempts: Sequence[Attempt]) -> int | None:
@@ -139,13 +140,12 @@ class RetryingSender(Sender):
 
     def wait(self, request: "_Request", pause_ns: int) -> None:
         """Sends a request again after its pause."""
-        task = asyncio.ensure_future(self._send_after(request, self.clock.now_ns() + pause_ns))
-        self._waiting[task] = request
-        task.add_done_callback(self._waiting.pop)
+        self._waiting[request] = asyncio.ensure_future(self._send_after(request, self.clock.now_ns() + pause_ns))
 
     async def _send_after(self, request: "_Request", instant_ns: int) -> None:
         try:
             await self.clock.sleep_until_ns(instant_ns)
+            self._waiting.pop(request)
             if not request.done():
                 request.send()
         except Exception as error:  # noqa: BLE001 - nobody awaits this task: whoever awaits the answer raises it
