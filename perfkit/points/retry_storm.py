@@ -1,5 +1,7 @@
 """Whether retries alone kept a target overloaded after an incident that was over. Pure."""
 
+import statistics
+
 from perfkit.errors import MeasurementWarning
 from perfkit.points.measured import PointMeasurement
 
@@ -13,7 +15,7 @@ def retry_storm_warnings(measured: PointMeasurement) -> list[MeasurementWarning]
 
     Of the requests offered at most half were answered, at least half as many retries were sent, and the server executed at least 90 % as many
     as were offered. So it had time for all of them, and spent it on attempts that nobody waited for any more. And before, in three seconds or
-    more with at most one retry for ten requests, it had answered at least 90 % of that rate. A target that stood still, or became
+    more with at most one retry for ten requests, it had answered at least 90 % of that rate, by the median of these seconds. A target that stood still, or became
     slower than the rate, executed less.
 
     The last third must have five seconds and fifty requests. Without samples of the server's own counters nothing is said.
@@ -28,7 +30,8 @@ def retry_storm_warnings(measured: PointMeasurement) -> list[MeasurementWarning]
     calm = [second for second in range(2 * third) if requests[second] and retries[second] <= _CALM_RETRIES * requests[second]]
     if offered < _FEWEST_REQUESTS or len(calm) < _FEWEST_CALM_SECONDS:
         return []
-    before_per_s, offered_per_s = sum(answered[second] for second in calm) / len(calm), offered / third
+    # the median: requests of the second in which the incident began had not failed yet
+    before_per_s, offered_per_s = statistics.median(answered[second] for second in calm), offered / third
     is_collapsed = ok <= _MOST_ANSWERED * offered and again >= _LEAST_RETRIES * offered
     if not is_collapsed or min(executed_per_s, before_per_s) < _LEAST_CAPACITY * offered_per_s:
         return []

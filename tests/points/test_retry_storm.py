@@ -67,6 +67,12 @@ def test_each_part_of_the_evidence_is_needed(changes, is_storm):
     assert codes(stormy(**changes)) == ["retry_storm"] * is_storm
 
 
+def test_the_second_in_which_the_stall_begins_does_not_count_as_what_the_target_could_do():
+    measured = stormy(before=74)
+    begun = (*measured.window.finished_per_s[: CALM - 1], 0, *measured.window.finished_per_s[CALM:])
+    assert codes(dataclasses.replace(measured, window=dataclasses.replace(measured.window, finished_per_s=begun))) == ["retry_storm"]
+
+
 def test_a_recovered_target_is_not_named():
     measured = stormy(retries=4, answered=80)
     assert codes(measured) == []
