@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.peers.install import peers_folder
@@ -171,12 +171,12 @@ def add_case(page: Report, case: Case, point: dict[str, Any], counted: int, *, i
     )  # fmt: skip
 
 
-def cpu_us(url: str, abandon: dict[str, Any] | None) -> float:
-    """What a request costs the worker, in microseconds of CPU."""
+def cpu_us(url: str, **beside: Any) -> float:
+    """What a request costs the worker, in microseconds of CPU; `beside` has keys of `load` besides `open`."""
     document: dict[str, Any] = {
         "target": {"url": url, "model": "synthetic"},
         "workload": {"inputs": _WORK_INPUT},
-        "load": {"open": {"rate": [1000], "arrivals": "poisson"}, **({"abandon": abandon} if abandon else {})},
+        "load": {"open": {"rate": [1000], "arrivals": "poisson"}, **beside},
         "measure": {"warmup": "1s", "duration": "6s", "repetitions": 1, "workers": 1},
     }
     point = run_perfkit(document).point
@@ -187,7 +187,8 @@ def add_costs(page: Report, rounds: int) -> None:
     """What the requests that nobody gives up cost the worker, beside a load without `abandon`, in turn on one server."""
     never, given_up = {"share": 0.001, "after": "10s"}, {"share": _SHARE, "after": "5ms"}
     with running_server("--model=synthetic", "--synthetic=service=constant:10ms,servers=1000") as server:
-        costs_us = [[cpu_us(server.url(), one) for one in (None, never, given_up)] for _ in range(rounds)]
+        loads: Sequence[dict[str, Any]] = ({}, {"abandon": never}, {"abandon": given_up})
+        costs_us = [[cpu_us(server.url(), **beside) for beside in loads] for _ in range(rounds)]
     page.section(
         "CPU of the generator", "1,000 requests a second, one worker; CPU of a request ÷ that without `abandon`, of the same round.", ""
     )

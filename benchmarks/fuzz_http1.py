@@ -146,6 +146,10 @@ class FakeFuture:
         assert not self.is_resent, "a resent request got an outcome"
         self.reply = reply
 
+    def set_exception(self, error: BaseException) -> None:
+        """As a future."""
+        raise error
+
 
 class FakeEnvironment:
     """Stands for a connection's pool, event loop and transport."""

@@ -3,17 +3,15 @@
 import asyncio
 import dataclasses
 import functools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 
 import numpy as np
 
 from perfkit.clock import Clock
+from perfkit.load.listed_requests import ListedRequests
 from perfkit.load.loop import any_of
 from perfkit.override import override
 from perfkit.transport.base import CancellableSender, DirectSender, Outcome, Prepared, Reply, ReplyReceiver, Sender
-
-# the pattern of the requests that are given up repeats after so many, or more where there are more variants
-_PERIOD = 1 << 14
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,39 +49,19 @@ class LeftRequest(Prepared):
     after_responses: int = 0
 
 
-class ListedRequests(list[Prepared]):
-    """The requests of a load in turn; `items` has each distinct one once."""
-
-    def __init__(self, listed: Sequence[Prepared], items: Sequence[Prepared]) -> None:
-        super().__init__(listed)
-        self.items = items
-
-
 def with_abandonment(requests: Sequence[Prepared], plan: AbandonPlan) -> ListedRequests:
     """The requests in turn, some of them as `LeftRequest`: the i-th of the load is the i-th of the list, which repeats.
 
-    Whether a request is given up so depends on its number alone, whatever the number of workers. Its variant is the place in the list
-    modulo the number of requests.
+    Whether a request is given up so depends on its number alone, whatever the number of workers.
     """
-    count = len(requests)
-    period = -(-_PERIOD // count) * count
+    listed = ListedRequests.repeated(requests)
+    period = len(listed)
     random = np.random.Generator(np.random.Philox(np.random.SeedSequence((plan.seed, period))))
     left = random.permutation(period)[: round(plan.share * period)].tolist()
-    listed = [requests[place % count] for place in range(period)]
     for place, after_ns in zip(left, plan.times_ns(len(left), random), strict=True):
         own = listed[place]
         listed[place] = LeftRequest(own.buffers, own.headers, own, after_ns, plan.after_responses)
-    return ListedRequests(listed, requests)
-
-
-def with_own_variant(on_reply: Callable[[Reply], None], variants: int) -> Callable[[Reply], None]:
-    """Passes replies on with the variant of their request in place of its number in the list of `with_abandonment`."""
-
-    def take(reply: Reply) -> None:
-        reply.variant %= variants
-        on_reply(reply)
-
-    return take
+    return listed
 
 
 class AbandoningSender(Sender):
@@ -149,5 +127,9 @@ class _DirectAbandoningSender(AbandoningSender, DirectSender):
 
 
 def _hand_over(receiver: ReplyReceiver, done: "asyncio.Future[Reply]") -> None:
-    if not receiver.done() and not done.cancelled():
+    if receiver.done() or done.cancelled():
+        return
+    if error := done.exception():
+        receiver.set_exception(error)
+    else:
         receiver.set_result(done.result())

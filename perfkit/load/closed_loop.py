@@ -131,6 +131,10 @@ class _DirectRequests:
         """Whether requests before the last one were OK."""
         self._send()
 
+    def set_exception(self, error: BaseException) -> None:
+        """Ends the slot with an error of perfkit's own."""
+        self.last.set_exception(error)
+
     def set_result(self, reply: Reply) -> None:
         """Takes the reply, and sends the next request of the slot if it is OK."""
         loop = self._loop

@@ -20,6 +20,7 @@ from perfkit.result.load import OpenLoad
 from perfkit.scenario.model import Scenario
 from perfkit.scenario.target import Target
 from perfkit.target.address import WireProtocol
+from perfkit.telemetry.series import Series
 from perfkit.transport.connect import FILE_LIMIT_REMEDY
 from perfkit.transport.options import Balance
 from perfkit.workers.point_recording import PointRecording
@@ -93,6 +94,8 @@ def make_point_measurement(
         load_varies=scenario.load_varies,
         has_sequences=scenario.sequences is not None,
         is_streamed=scenario.stream is not None,
+        has_retries=scenario.has_retries,
+        executed_late_per_s=_executed_late_per_s(window, observed.series),
         resources=observed.resources,
         machines=tuple(
             MachineMeasurement(
@@ -103,6 +106,12 @@ def make_point_measurement(
         sampled=tuple(one for one in recorded.sampled if window.start_ns <= one.intended_ns < window.end_ns),
         faults=tuple(_faults(recorded)),
     )
+
+
+def _executed_late_per_s(window: Window, series: Sequence[Series]) -> float | None:
+    """The mean of the server's answers a second in the last third of the window."""
+    own = next((one for one in series if one.name == "server_answers_per_s"), None)
+    return None if own is None else own.between(window.end_ns - window.length_ns // 3, window.end_ns).mean
 
 
 def _balance(target: Target, protocol: WireProtocol) -> Balance | None:

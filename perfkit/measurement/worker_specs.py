@@ -10,6 +10,7 @@ from perfkit.load.abandonment import AbandonPlan
 from perfkit.load.load_plan import ClosedPlan, ColdStartPlan, LoadPlan, OpenPlan
 from perfkit.load.planned_loads import plan_warm_up
 from perfkit.load.point import LoadPoint, PointPart
+from perfkit.load.retries import RetryPlan
 from perfkit.machine.limits import MemoryBudget
 from perfkit.measurement.connections import LEAST_CONNECTIONS, requests_per_connection, transport_options
 from perfkit.measurement.target_probe import ProbedWorkload, ProbeResult
@@ -61,7 +62,7 @@ def make_worker_spec(
         warm_up_ns=scenario.warm_load_ns,
         abort_error_rate=scenario.measure.abort_error_rate,
         overload_abort_after_ns=point.overload_abort_after_ns,
-        timeout_ns=max(one.scenario.target.timeout_ns for one in workloads),
+        timeout_ns=max(one.scenario.longest_request_ns for one in workloads),
     )
 
 
@@ -94,6 +95,7 @@ def _workload_spec(
         good_within_ns=slo.good_within_ns if slo else {},
         is_streamed=own.stream is not None,
         abandon=_abandon_plan(own),
+        retry=_retry_plan(own),
     )
 
 
@@ -108,6 +110,12 @@ def _abandon_plan(scenario: Scenario) -> AbandonPlan | None:
         lognormal_ns=None if after.lognormal_ns is None else (after.lognormal_ns, after.sigma),
         after_responses=after.events or 0,
     )
+
+
+def _retry_plan(scenario: Scenario) -> RetryPlan | None:
+    if (given := scenario.retry) is None:
+        return None
+    return RetryPlan(given.attempts, *given.backoff_ns, given.jitter == "full", given.on, given.budget, scenario.workload.seed)
 
 
 def _sampled_together(specs: Sequence[WorkloadSpec]) -> Iterator[WorkloadSpec]:

@@ -93,6 +93,10 @@ class PointMeasurement:
     """Whether the load itself changes within the window, so that a change of the times says nothing of the target."""
     is_streamed: bool = False
     has_sequences: bool = False
+    has_retries: bool = False
+    """Whether failed requests were sent again."""
+    executed_late_per_s: float | None = None
+    """The requests that the server executed a second in the last third of the window, by samples of its own counters; None without these."""
     cold_start: ColdStart | None = None
     resources: Resources = NO_RESOURCES
     connect_times: BucketCounts = EMPTY

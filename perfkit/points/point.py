@@ -1,5 +1,6 @@
 """The load points of a result, made from measured windows: one per repetition, and all repetitions pooled."""
 
+import collections
 import dataclasses
 import os
 import statistics
@@ -39,10 +40,11 @@ from perfkit.points.pool import Pool
 from perfkit.points.scan import pooled_scan
 from perfkit.points.shares import imbalance_warnings, machine_figures, machine_warnings, replica_figures, slower_replica_warnings
 from perfkit.points.surge import pooled_surges
+from perfkit.recorder.attempts import RETRIED_AFTER
 from perfkit.recorder.failures import most_frequent
 from perfkit.recorder.window import Window
 from perfkit.result.cold_start import ColdStart, ColdStarts, Spread
-from perfkit.result.counts import Abandonment, Connections, Requests, Responses, SequenceCounts, Tokens
+from perfkit.result.counts import Abandonment, Connections, Requests, Responses, Retries, SequenceCounts, Tokens
 from perfkit.result.distribution import QUANTILES, distribution
 from perfkit.result.generator import Generator
 from perfkit.result.load import ColdStartLoad, IdleLoad
@@ -186,7 +188,8 @@ def _make_point(pool: Pool, intervals: Mapping[float, PercentileInterval], repet
         yield from schedule_warnings(without_slot, requests.scheduled, pool.times.get("pacing_delay"))
         yield from idle_warnings(idle, pool.window_s, len(parts)) if idle and repetition is None else ()
         yield from incident_warnings(pool.incidents, is_pooled=len(parts) > 1)
-        yield from of_target.values() if judged.is_valid else ()
+        # a storm is told by sums over seconds, which no late request moves
+        yield from (one for code, one in of_target.items() if judged.is_valid or code == "retry_storm")
         yield from outcome_warnings(requests, failures, answers)
         has_chosen_count = isinstance(first.load, ColdStartLoad)  # a start has the number of requests that the scenario gives
         few = (one for one in sample_warnings(pool.waiting_times, requests, intervals) if one.code != "few_samples" or not has_chosen_count)
@@ -232,6 +235,7 @@ def _make_point(pool: Pool, intervals: Mapping[float, PercentileInterval], repet
             name: round(one.effective_samples, 1) for name, quantile in QUANTILES.items() if (one := intervals.get(quantile))
         },
         "abandonment": _abandonment(pool) if requests.abandoned else None,
+        "retries": _retries(pool, requests.sent, own) if first.has_retries else None,
         "connections": _connections(parts),
         "replicas": replicas,
         "machines": machines,
@@ -285,6 +289,19 @@ def _abandonment(pool: Pool) -> Abandonment:
     mean_ns, after = server.success.mean_ns or 0.0, recorded["after_ns"]
     held_ns = max(mean_ns - (after.mean or 0.0), 0.0) if executed and after is not None else 0.0
     return Abandonment(**recorded, executed=executed, wasted_share=share, wasted_ns=share * compute_ns, held_ns=held_ns)
+
+
+def _retries(pool: Pool, sent: int, own: Window | None) -> Retries:
+    recorded, causes = pool.recorded(Retries), collections.Counter[str]()
+    for window in pool.windows:
+        causes.update({name.removeprefix(RETRIED_AFTER): count for name, count in window.counts.items() if name.startswith(RETRIED_AFTER)})
+    return Retries(
+        **recorded,
+        amplification=recorded["attempts"] / sent if sent else None,
+        by_cause=dict(sorted(causes.items())),
+        attempts_series_per_s=None if own is None else own.attempts_per_s,
+        retries_series_per_s=None if own is None else own.retries_per_s,
+    )
 
 
 def _generator(pool: Pool) -> Generator:

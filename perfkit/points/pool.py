@@ -8,6 +8,7 @@ from perfkit.errors import MeasurementWarning
 from perfkit.figures.declaration import own_figures
 from perfkit.points.behaviour import find_incidents, idle_gpu_warnings, target_warnings
 from perfkit.points.measured import PointMeasurement
+from perfkit.points.retry_storm import retry_storm_warnings
 from perfkit.recorder.batches import merge_times
 from perfkit.recorder.window import Window
 from perfkit.result.distribution import QUANTILES, distribution
@@ -33,7 +34,7 @@ class Pool:
     def of(cls, measured: PointMeasurement) -> "Pool":
         """That of a single repetition."""
         window = measured.window
-        by_code = {one.code: one for one in (*idle_gpu_warnings(measured), *target_warnings(measured))}
+        by_code = {one.code: one for one in (*idle_gpu_warnings(measured), *retry_storm_warnings(measured), *target_warnings(measured))}
         incidents = find_incidents(window, measured.load, measured.repetition)
         return cls((measured,), window.times, measured.resources.event_loop_lag, by_code, incidents)
 

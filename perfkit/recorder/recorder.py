@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perfkit.protocol.message import TokenCounts
+from perfkit.recorder.attempts import Attempts
 from perfkit.recorder.batches import BatchRecorder, tally
 from perfkit.recorder.failures import FailureKinds
 from perfkit.recorder.recent import LiveFigures, RecentReplies
@@ -63,7 +64,7 @@ class Recorder:
     process; they are not in the recording, because the workloads of a worker share them. With `is_streamed` the replies have the instants of their responses; `count_tokens`
     gives the tokens that an OK answer reports. With `is_live` the newest replies can be
     taken as `LiveFigures`. `surge_slot_ns` is the interval of the series of a load with a surge. With `some_leave` replies may have
-    the mark `may_leave`: they are in no times, since only the quick ones of such requests have a whole time. `labels` names the addresses of a target with several. The recording can be taken out piece
+    the mark `may_leave`: they are in no times, since only the quick ones of such requests have a whole time. With `some_retry` there may be a `RetriedReply`, whose attempts are counted, too. `labels` names the addresses of a target with several. The recording can be taken out piece
     by piece while load is sent; all pieces add up.
     """
 
@@ -77,6 +78,7 @@ class Recorder:
         series_start_ns: int | None = None,
         surge_slot_ns: int | None = None,
         some_leave: bool = False,
+        some_retry: bool = False,
         is_open: bool = False,
         check: Callable[[Reply], bool] | None = None,
         good_within_ns: Mapping[str, int] | None = None,
@@ -101,7 +103,7 @@ class Recorder:
         self._recorded = 0
         self._drops: list[tuple[Instants, bool]] = []
         self._work: Iterator[None] | None = None
-        self._is_open, self._some_leave = is_open, some_leave
+        self._is_open, self._some_leave, self._some_retry = is_open, some_leave, some_retry
         self._recent = RecentReplies(is_open=is_open, timed=_IN_DISTRIBUTION) if is_live else None
         self._batch_size = _OPEN_BATCH if is_open else _BATCH
         self._series = SeriesRecorder(window_start_ns if series_start_ns is None else series_start_ns, window_end_ns, surge_slot_ns)
@@ -115,6 +117,8 @@ class Recorder:
         """The replies since `await_sent_until` to requests that were sent until its instant, as far as they are recorded."""
         self._finished_per_s: collections.Counter[int] = collections.Counter()
         self._failed_per_s: collections.Counter[int] = collections.Counter()
+        self._attempts_per_s: collections.Counter[int] = collections.Counter()
+        self._retries_per_s: collections.Counter[int] = collections.Counter()
         self._last_finished_ns = 0
         self._answer_totals = AnswerTotals()
 
@@ -217,6 +221,8 @@ class Recorder:
             series=series,
             finished_per_s=_take_before(self._finished_per_s, seconds),
             failed_per_s=_take_before(self._failed_per_s, seconds),
+            attempts_per_s=_take_before(self._attempts_per_s, seconds),
+            retries_per_s=_take_before(self._retries_per_s, seconds),
             answer_totals=totals,
             by_address={} if self._addresses is None else self._addresses.take_before(before_ns, batch_ns),
         )
@@ -241,7 +247,7 @@ class Recorder:
         codes = np.array([_CODES[reply.outcome] for reply in batch], dtype=np.int64)
         intended = np.array([reply.intended_ns for reply in batch], dtype=np.int64) if self._is_open else started
         self._count_awaited(batch, started)
-        self._answer_totals = AnswerTotals.added((self._answer_totals, AnswerTotals.counted(codes, finished - started)))
+        self._count_answers(batch, intended, started, finished, codes, window_end_ns)
         yield
         tokens = None if self._count_tokens is None else token_figures(batch)
         good = self._good(batch, intended, finished, tokens)
@@ -303,6 +309,29 @@ class Recorder:
         early_ns = intended_ns[timed & may_leave]
         self._batches.count("answered_early", early_ns[self._is_inside(early_ns, window_end_ns)])
         return timed & ~may_leave
+
+    def _count_answers(
+        self,
+        batch: list[Reply],
+        begun_ns: Instants,
+        started_ns: Instants,
+        finished_ns: Instants,
+        codes: Instants,
+        window_end_ns: int | None,
+    ) -> None:
+        """Counts what the server saw; where requests are sent again, the attempts, by the window of their request and the second of their start."""
+        if self._some_retry:
+            attempts = Attempts.of(batch, begun_ns, started_ns, finished_ns, codes)
+            self._count_attempts(attempts, window_end_ns)
+            started_ns, finished_ns, codes = attempts.started_ns, attempts.finished_ns, attempts.codes
+        self._answer_totals = AnswerTotals.added((self._answer_totals, AnswerTotals.counted(codes, finished_ns - started_ns)))
+
+    def _count_attempts(self, attempts: Attempts, window_end_ns: int | None) -> None:
+        for name, instants_ns in attempts.counts():
+            self._batches.count(name, instants_ns[self._is_inside(instants_ns, window_end_ns)])
+        is_inside = self._is_inside(attempts.started_ns, window_end_ns)
+        self._count_seconds(self._attempts_per_s, attempts.started_ns[is_inside])
+        self._count_seconds(self._retries_per_s, attempts.started_ns[is_inside & attempts.is_retry])
 
     def _add_to_series(self, intended_ns: Instants, finished_ns: Instants, codes: Instants, good: npt.NDArray[np.bool_]) -> None:
         self._series.add_answered(finished_ns[_IS_ANSWERED[codes] & ~_IS_ABANDONED[codes]])

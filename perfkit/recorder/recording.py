@@ -153,6 +153,10 @@ class Recording:
     failed_per_s: dict[int, int]
     """All other requests by the second in which they ended, without unfinished ones, and dropped arrivals by the second of their arrival."""
     answer_totals: AnswerTotals
+    attempts_per_s: dict[int, int] = dataclasses.field(default_factory=dict)
+    """Attempts by the second in which they were sent; empty for loads without `load.retry`, as are the next."""
+    retries_per_s: dict[int, int] = dataclasses.field(default_factory=dict)
+    """Those of them that were not the first of their request."""
     stops: tuple[Stop, ...] = ()
     """The stops of the worker, or of all workers, in the order of time."""
     by_address: AddressBatches = dataclasses.field(default_factory=dict)
@@ -178,6 +182,8 @@ class Recording:
             batches=_below(self.batches, batches),
             finished_per_s=_below(self.finished_per_s, seconds),
             failed_per_s=_below(self.failed_per_s, seconds),
+            attempts_per_s=_below(self.attempts_per_s, seconds),
+            retries_per_s=_below(self.retries_per_s, seconds),
             stops=tuple(stop for stop in self.stops if stop.start_ns < instant_ns),
             by_address={label: _below(own, batches) for label, own in self.by_address.items()},
         )
@@ -198,6 +204,9 @@ def _below(numbered: Mapping[int, _T], end: int) -> dict[int, _T]:
     return {number: value for number, value in numbered.items() if number < end}
 
 
+_PER_S = ("finished_per_s", "failed_per_s", "attempts_per_s", "retries_per_s")
+
+
 class RecordingSum:
     """Adds up recordings that begin at the same instant: of several workers, of several workloads, or the pieces of one over time.
 
@@ -211,7 +220,7 @@ class RecordingSum:
         self._end_ns = self._batch_ns = 0
         self._batches = dict[int, Batch]()
         self._by_address = dict[str, dict[int, Batch]]()
-        self._finished_per_s, self._failed_per_s = collections.Counter[int](), collections.Counter[int]()
+        self._per_s = {name: collections.Counter[int]() for name in _PER_S}
         self._series: Series | None = None
         self._answer_totals, self._stops = AnswerTotals(), list[Stop]()
 
@@ -226,8 +235,8 @@ class RecordingSum:
             self._add_batches(self._by_address.setdefault(label, {}), batches, part.batch_ns)
         if self._batches:
             self._lengthen(batch_length_ns((max(self._batches) + 1) * self._batch_ns))
-        self._finished_per_s.update(part.finished_per_s)
-        self._failed_per_s.update(part.failed_per_s)
+        for name, counts in self._per_s.items():
+            counts.update(getattr(part, name))
         self._series = part.series if self._series is None else sum_series([self._series, part.series])
         self._answer_totals = AnswerTotals.added((self._answer_totals, part.answer_totals))
         self._stops += part.stops
@@ -243,8 +252,7 @@ class RecordingSum:
             batch_ns=self._batch_ns,
             batches=dict(self._batches),
             series=self._series,
-            finished_per_s=dict(self._finished_per_s),
-            failed_per_s=dict(self._failed_per_s),
+            **{name: dict(counts) for name, counts in self._per_s.items()},
             answer_totals=self._answer_totals,
             stops=tuple(sorted(self._stops)),
             by_address={label: dict(batches) for label, batches in self._by_address.items()},

@@ -43,6 +43,10 @@ class Window:
     """Those that are not 0."""
     failed_per_s: tuple[int, ...] = ()
     """Requests that ended without an OK answer, and dropped arrivals, in each second of the window."""
+    attempts_per_s: tuple[int, ...] = ()
+    """Attempts sent in each second of the window; zeros for loads without `load.retry`, as are the next."""
+    retries_per_s: tuple[int, ...] = ()
+    """Those of them that were not the first of their request."""
     untouched: tuple[BucketCounts, ...] = ()
     """The same parts without the requests that a stop of the load generator touched."""
     prompt: tuple[BucketCounts, ...] = ()
@@ -100,6 +104,8 @@ def cut(recording: Recording, start_ns: int, *, is_open: bool) -> Window:
         counts=whole.counts,
         finished_per_s=tuple(recording.finished_per_s.get(second, 0) for second in seconds),
         failed_per_s=tuple(recording.failed_per_s.get(second, 0) for second in seconds),
+        attempts_per_s=tuple(recording.attempts_per_s.get(second, 0) for second in seconds),
+        retries_per_s=tuple(recording.retries_per_s.get(second, 0) for second in seconds),
         series=recording.series.between(start_ns, recording.end_ns),
         batches=tuple(part.get(waited, EMPTY) for part in parts),
         batch_ns=recording.batch_ns,

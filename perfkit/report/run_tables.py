@@ -28,6 +28,7 @@ def summary_table(points: Sequence[Point], *, has_gpu: bool = False) -> Table:
         dataclasses.replace(_MAXIMUM, is_minor=True),
         _ERRORS,
         *_given_up(points),
+        *_retried(points),
         *_wrong_answers(points),
         dataclasses.replace(_CPU, is_minor=True),
         *_states(points),
@@ -42,7 +43,7 @@ def terminal_table(points: Sequence[Point]) -> Table:
     """The pooled load points with the figures that fit on a terminal, the server's own means among them."""
     rates = (_THROUGHPUT, *_own_inferences(points), *_goodput(points))
     server = [column for column in _SERVER_MEANS if any(column.value_of(point) is not None for point in points)]
-    ending = (_ERRORS, *_given_up(points), *_wrong_answers(points), *server, _SAMPLES, *_states(points))
+    ending = (_ERRORS, *_given_up(points), *_retried(points), *_wrong_answers(points), *server, _SAMPLES, *_states(points))
     columns = (*load_columns(points), *rates, *_PERCENTILES.values(), _MAXIMUM, *ending)
     withheld = any(getattr(point.times, name) is None for point in points for name in _PERCENTILES)
     notes = [times_caption(points), *(["server: its own means"] if server else []), *(["–: too few samples"] if withheld else [])]
@@ -99,6 +100,20 @@ def _goodput(points: Sequence[Point]) -> tuple[Column, ...]:
 def _given_up(points: Sequence[Point]) -> tuple[Column, ...]:
     """Where requests were given up: how many, and the share of the server's work that nobody took the answers of."""
     return (_GIVEN_UP, _WASTED) if any(point.abandonment is not None for point in points) else ()
+
+
+def _retried(points: Sequence[Point]) -> tuple[Column, ...]:
+    return (_AMPLIFICATION,) if any(point.retries is not None for point in points) else ()
+
+
+def _amplification_cell(point: Point) -> Cell:
+    if (one := point.retries) is None:
+        return Cell(None, note="failed requests were not sent again")
+    causes = ", ".join(f"{count:,} after {cause}" for cause, count in one.by_cause.items())
+    over = f"; the budget refused {one.over_budget:,} further ones" if one.over_budget else ""
+    return Cell(
+        one.amplification, note=f"{one.attempts:,} attempts, {one.retries:,} of them retries{f': {causes}' if causes else ''}{over}"
+    )
 
 
 def _wasted_cell(point: Point) -> Cell:
@@ -178,6 +193,7 @@ _MAXIMUM = Column(
 _ERRORS = Column("error_rate", "errors", "error_rate", _errors)
 _GIVEN_UP = Column("abandoned", "given up", "count", lambda point: point.requests.abandoned)
 _WASTED = Column("wasted_share", "wasted", "error_rate", _wasted_cell)
+_AMPLIFICATION = Column("amplification", "attempts per request", "number", _amplification_cell)
 _WRONG_ANSWERS = Column("wrong_answer_rate", "wrong answers", "error_rate", _wrong_answer_cell)
 _SERVER_MEANS = tuple(
     Column(f"server_{key}", f"server {name}", "duration_ns", functools.partial(_server_mean, key))

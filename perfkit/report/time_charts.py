@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from perfkit.report.chart import GREEN, INK, MUTED, RED, Axis, Chart, ChartGroup, Heat, HeatColumn, Level, Line, Span
+from perfkit.report.chart import GREEN, INK, MUTED, PURPLE, RED, Axis, Chart, ChartGroup, Heat, HeatColumn, Level, Line, Span
 from perfkit.report.chart_rules import OTHER_COLOURS, PERCENTILE_STYLES
 from perfkit.report.timeline import HEAT_BINS_PER_DECADE, Slice, Timeline
 from perfkit.result.fingerprint import is_on_gpu
@@ -174,6 +174,12 @@ def _request_charts(windows: Sequence[_Window], timeline: Timeline, x: Axis) -> 
     failures = Line.of("failed requests", _joined(windows, lambda window: _failed_per_s(window.point, timeline.slice_s)), RED)
     rate_lines = (rates, *([failures] if any(failures.ys) else []))
     yield Chart("throughput and errors", x, *_on_a_rate_axis(rate_lines), height_px=180)
+    if any(window.point.retries for window in windows):
+        lines = (
+            Line.of("attempts", _joined(windows, lambda window: _sent_per_s(window.point, timeline.slice_s, retries=True)), PURPLE),
+            Line.of("requests", _joined(windows, lambda window: _sent_per_s(window.point, timeline.slice_s, retries=False)), INK),
+        )
+        yield Chart("attempts and requests", x, *_on_a_rate_axis(lines), height_px=180)
     if any(timeline.service_slices.values()):
         pair = tuple(
             Line.of(f"{kind}, {one}", _slice_values(windows, slices, one), colour, PERCENTILE_STYLES[one])
@@ -235,6 +241,15 @@ def _failed_per_s(point: Point, slice_s: int) -> list[tuple[float, float]]:
         return _rates(point.failed_series_per_s, point.duration_s, slice_s)
     failed_per_s = point.requests.failed / point.duration_s if point.duration_s else 0.0
     return [(at_s, failed_per_s) for at_s, _ in _ok_per_s(point, slice_s)]
+
+
+def _sent_per_s(point: Point, slice_s: int, *, retries: bool) -> list[tuple[float, float]]:
+    """The attempts sent, with or without those that were retries."""
+    if (one := point.retries) is None:
+        return []
+    attempts, again = one.attempts_series_per_s or (), one.retries_series_per_s or ()
+    sent = attempts if retries else [count - few for count, few in zip(attempts, again, strict=True)]
+    return _rates(sent, point.duration_s, slice_s)
 
 
 def _rates(series: Sequence[int], window_s: float, slice_s: int) -> list[tuple[float, float]]:

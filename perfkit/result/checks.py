@@ -14,7 +14,7 @@ from typing import Any
 
 from perfkit.errors import ResultError
 from perfkit.figures.declaration import declared, value_at
-from perfkit.result.counts import Requests
+from perfkit.result.counts import Requests, Retries
 from perfkit.result.distribution import QUANTILES, Distribution
 from perfkit.result.load import ClosedLoad, ColdStartLoad, IdleLoad, Load, MixedLoad, OpenLoad, RampLoad
 from perfkit.result.model import Point, PointKey, Result
@@ -176,6 +176,8 @@ def _point_problems(point: Point, repetitions: int) -> Iterator[_Problem]:
     for name in ("throughput_series_per_s", "failed_series_per_s"):
         if len(getattr(point, name) or ()) > point.duration_s + 2:
             yield name, f"{len(getattr(point, name))} seconds are more than the window of {point.duration_s:g} s"
+    if point.retries is not None:
+        yield from _prefixed("retries", _retries_problems(point.retries, requests, point.duration_s))
     for number, incident in enumerate(point.incidents):
         if incident.end_s > point.duration_s + 2:
             yield f"incidents.{number}", f"its end at {incident.end_s:g} s is after that of the window of {point.duration_s:g} s"
@@ -198,6 +200,20 @@ def _point_problems(point: Point, repetitions: int) -> Iterator[_Problem]:
             yield "scan", "the load is no scan"
     if point.goodput_per_s is not None and point.goodput_per_s > point.throughput_per_s * (1 + _ROUNDING) + _ROUNDING:
         yield "goodput_per_s", f"{point.goodput_per_s:g}/s is above the throughput, {point.throughput_per_s:g}/s"
+
+
+def _retries_problems(retries: Retries, requests: Requests, duration_s: float) -> Iterator[_Problem]:
+    if retries.attempts != requests.sent + retries.retries:
+        yield "attempts", f"{retries.attempts} is not the sum of the requests sent and the retries, {requests.sent} + {retries.retries}"
+    if retries.retries != (total := sum(retries.by_cause.values())):
+        yield "by_cause", f"its sum, {total}, is not the number of retries, {retries.retries}"
+    if retries.amplification is not None and abs(retries.amplification * requests.sent - retries.attempts) > _ROUNDING * retries.attempts:
+        yield "amplification", f"{retries.amplification:g} is not attempts ÷ requests sent, {retries.attempts} ÷ {requests.sent}"
+    series, again = retries.attempts_series_per_s or (), retries.retries_series_per_s or ()
+    if max(len(series), len(again)) > duration_s + 2:
+        yield "attempts_series_per_s", f"{max(len(series), len(again))} seconds are more than the window of {duration_s:g} s"
+    if len(series) != len(again) or any(few > many for few, many in zip(again, series, strict=True)):
+        yield "retries_series_per_s", "in some second there are more retries than attempts"
 
 
 def _load_problems(load: Load) -> Iterator[_Problem]:

@@ -2,6 +2,8 @@
 
 from typing import Annotated
 
+from pydantic import Field
+
 from perfkit.figures.declaration import KEY, Figure
 from perfkit.result.distribution import Distribution
 from perfkit.result.part import Part
@@ -83,6 +85,31 @@ class Abandonment(Part):
     nobody. 0 if it did not. Of streams `wasted_ns` ÷ those given up."""
     unknown: str = ""
     """Why the server's part is not known; empty if it is."""
+
+
+class Retries(Part):
+    """Requests that `load.retry` sent again: attempts = requests sent + retries. Outcomes, errors and times are those of requests alone."""
+
+    attempts: Annotated[
+        int,
+        Figure("attempts", subject="requests", recorded=KEY, column="attempts", explained="{retries:,} retries besides the requests sent"),
+    ]
+    """How often the requests of the window were sent."""
+    retries: Annotated[int, Figure("retries", subject="requests", recorded=KEY, column="retries")]
+    """Attempts that were not the first of their request."""
+    amplification: Annotated[
+        float | None,
+        Figure("amplification", "number", "requests", column="amplification", explained="{attempts:,} attempts ÷ requests sent"),
+    ] = None
+    """Attempts ÷ requests sent; None if none was sent."""
+    over_budget: Annotated[int, Figure("over budget", recorded=KEY)] = 0
+    """Requests whose failure became final because `budget` permitted no further attempt."""
+    by_cause: dict[str, int] = Field(default_factory=dict)
+    """Retries by the failure that they followed, as `load.retry.on` names it; the failures that stayed are in `outcomes`."""
+    attempts_series_per_s: tuple[int, ...] | None = None
+    """Attempts sent in each second of the window, also of requests from before it. None for pooled repetitions."""
+    retries_series_per_s: tuple[int, ...] | None = None
+    """Those of them that were retries."""
 
 
 class Connections(Part):

@@ -10,7 +10,7 @@ from perfkit.errors import MeasurementWarning
 from perfkit.figures.declaration import KEY, OF_ALL, Declared, Figure, Unit, declared
 from perfkit.figures.resources import GpuFigures, MetricFigures, ServerCpuFigures, ServerFigures
 from perfkit.result.cold_start import ColdStarts
-from perfkit.result.counts import Abandonment, Connections, Requests, Responses, SequenceCounts, Tokens
+from perfkit.result.counts import Abandonment, Connections, Requests, Responses, Retries, SequenceCounts, Tokens
 from perfkit.result.distribution import PERCENTILES, Distribution
 from perfkit.result.generator import Generator
 from perfkit.result.load import Load
@@ -272,6 +272,8 @@ class Point(Part):
     """Loads with idle gaps only; None in other loads."""
     abandonment: Abandonment | None = None
     """Loads with `load.abandon` only; None in other loads."""
+    retries: Retries | None = None
+    """Loads with `load.retry` only; None in other loads."""
     connections: Connections
     replicas: tuple[Replica, ...] | None = None
     """None for a target with a single address."""

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
 from perfkit.scenario.abandonment import Abandon
+from perfkit.scenario.retry import Retry
 from perfkit.scenario.section import Count, Duration, Rate, Section, Share, Text
 from perfkit.scenario.slo import Slo
 from perfkit.units import NS_PER_S
@@ -322,6 +323,8 @@ class ClosedLoadSpec(Section):
     """A closed loop: a fixed number of requests in flight."""
     abandon: Abandon | None = None
     """Requests that the client gives up; None for none."""
+    retry: Retry | None = None
+    """Failed requests that the client sends again; None for none."""
 
 
 class OpenLoadSpec(Section):
@@ -331,6 +334,8 @@ class OpenLoadSpec(Section):
     """An open loop: arrivals that do not wait for answers."""
     abandon: Abandon | None = None
     """Requests that the client gives up; None for none."""
+    retry: Retry | None = None
+    """Failed requests that the client sends again; None for none."""
 
 
 class IdleLoadSpec(Section):
@@ -352,6 +357,8 @@ class SurgeLoadSpec(Section):
 
     surge: Surge
     """An overload for a while, and the recovery from it."""
+    retry: Retry | None = None
+    """Failed requests that the client sends again; None for none."""
 
 
 class ReplayLoadSpec(Section):
@@ -368,15 +375,21 @@ class ColdStartLoadSpec(Section):
     """Starts of the model or of the server."""
 
 
+_OF_CLIENTS = {
+    "abandon": (("closed", "open"), "closed and open loads"),
+    "retry": (("closed", "open", "surge"), "closed and open loads and surges"),
+}
+"""What clients do beside sending a load, and the loads for which it is known what that means."""
 _VARIANTS = ("closed", "cold_start", "idle", "open", "replay", "search", "surge")
 
 
 def _exactly_one_load(data: object) -> object:
     keys = [str(key) for key in data] if isinstance(data, Mapping) else []
-    if "abandon" in keys and len(keys) > 1:
-        keys.remove("abandon")
-        if keys[0] in _VARIANTS and keys[0] not in ("closed", "open"):
-            raise PydanticCustomError("variant", f"load.abandon is for closed and open loads: remove it, or load.{keys[0]}", {})
+    for key, (kinds, words) in _OF_CLIENTS.items():
+        if key in keys and len(keys) > 1:
+            keys.remove(key)
+            if wrong := [kind for kind in keys if kind in _VARIANTS and kind not in kinds]:
+                raise PydanticCustomError("variant", f"load.{key} is for {words}: remove it, or load.{wrong[0]}", {})
     if len(keys) != 1:
         found = " and ".join(keys) or repr(data)
         raise PydanticCustomError("variant", f"give exactly one of {', '.join(_VARIANTS)}; found {{found}}", {"found": found})

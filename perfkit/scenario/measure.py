@@ -79,7 +79,7 @@ class Measure(Section):
     requests: Count | None = None
     """The number of requests that ends each window, in place of `duration`."""
     drain_ns: Duration | None = Field(default=None, alias="drain")
-    """How long answers are awaited after the window; the default is the timeout, at most 30 s."""
+    """How long answers are awaited after the window; the default is the timeout, with `load.retry` that of all attempts and their pauses, at most 30 s."""
     repetitions: Count = 3
     """How often each load point is measured."""
     until_decided: bool = False

@@ -21,6 +21,7 @@ from perfkit.scenario.load import (
 )
 from perfkit.scenario.measure import Fleet, Gate, Measure, Rank, Tune, check_fleet
 from perfkit.scenario.mix import MOST_WORKLOADS, MixedWorkload, check_mix, fill_common_parts, plain_document
+from perfkit.scenario.retry import Retry
 from perfkit.scenario.section import Section, Text
 from perfkit.scenario.sequence_rules import check_sequences
 from perfkit.scenario.sequences import Sequences, Stream
@@ -246,6 +247,32 @@ class Scenario(Section):
             raise ValueError(f"load.abandon gives up plain requests: remove it, or {'sequences' if self.sequences else 'traces'}")
         return self
 
+    @property
+    def retry(self) -> Retry | None:
+        """Which failed requests are sent again; None for none."""
+        return _retry_of(self.load)
+
+    @property
+    def has_retries(self) -> bool:
+        """Whether failed requests are sent again, in a mix those of every workload."""
+        return all(_retry_of(load) for load in ([entry.load or self.load for entry in self.workloads] if self.workloads else [self.load]))
+
+    @pydantic.model_validator(mode="after")
+    def _can_be_retried(self) -> Self:
+        if self.workloads is not None or self.retry is None:
+            return self
+        if isinstance(self.load, ClosedLoadSpec | OpenLoadSpec) and self.load.abandon is not None:
+            raise ValueError("load.retry: a client that gives a request up does not send it again: measure one without the other")
+        if self.stream is not None and self.stream.requests_per_stream > 1:
+            raise ValueError("load.retry: a request that shares a stream cannot be sent again: set stream.requests_per_stream to 1")
+        if self.sequences is not None:
+            raise ValueError(
+                "load.retry: a step that the server had executed before it failed would change its sequence twice: remove retry, or sequences"
+            )
+        if self.traces is not None:
+            raise ValueError("load.retry: a trace shows a request that is sent once: remove retry, or traces")
+        return self
+
     @pydantic.model_validator(mode="after")
     def _can_be_started(self) -> Self:
         if not isinstance(self.load, ColdStartLoadSpec):
@@ -466,4 +493,14 @@ class Scenario(Section):
     @property
     def drain_ns(self) -> int:
         """How long to wait for answers after the window."""
-        return self.measure.drain_ns if self.measure.drain_ns is not None else min(self.target.timeout_ns, _DEFAULT_DRAIN_NS)
+        return self.measure.drain_ns if self.measure.drain_ns is not None else min(self.longest_request_ns, _DEFAULT_DRAIN_NS)
+
+    @property
+    def longest_request_ns(self) -> int:
+        """How long a request may take at most, all its attempts and the pauses between them included."""
+        attempts, longest_pause_ns = (1, 0) if self.retry is None else (self.retry.attempts, self.retry.backoff_ns[1])
+        return attempts * self.target.timeout_ns + (attempts - 1) * longest_pause_ns
+
+
+def _retry_of(load: LoadSpec) -> Retry | None:
+    return load.retry if isinstance(load, ClosedLoadSpec | OpenLoadSpec | SurgeLoadSpec) else None

@@ -94,6 +94,33 @@ class Reply:
     """Whether the client would have given this request up if it had not ended before."""
 
 
+class Attempt(NamedTuple):
+    """One sending of a request that the client may send again."""
+
+    outcome: Outcome
+    status: str | int
+    started_ns: int
+    finished_ns: int
+
+    @property
+    def cause(self) -> str:
+        """How `load.retry.on` names the failure: a status, or `timeout`, `connect` or `broken`; empty for what is never sent again."""
+        return str(self.status) if self.outcome is Outcome.REJECTED else _CAUSES.get(self.outcome, "")
+
+
+_CAUSES = {Outcome.TIMED_OUT: "timeout", Outcome.CONNECT_FAILED: "connect", Outcome.BROKEN: "broken"}
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class RetriedReply(Reply):
+    """The reply to a request that was sent again, or would have been: that of its last attempt, from the start of the first."""
+
+    attempts: Sequence[Attempt] = ()
+    """All attempts in turn. The last one has the outcome of the reply, unless the load ended before the next."""
+    is_over_budget: bool = False
+    """Whether the budget did not permit another attempt."""
+
+
 class ConnectTimes:
     """The times from the first attempt to the ready connection, in bounded memory: resolution of the name, TCP, TLS, and HTTP/2's settings."""
 
@@ -164,6 +191,9 @@ class ReplyReceiver(Protocol):
     def set_result(self, result: Reply, /) -> None:
         """Takes the reply; called once, and never while the request is being sent, unless it fails."""
 
+    def set_exception(self, error: BaseException, /) -> None:
+        """Takes an error of perfkit's own in place of the reply."""
+
 
 class DirectSender(abc.ABC):
     """A sender that hands over a reply as soon as the answer is read: a future passes it on only in the event loop's next turn."""
@@ -227,6 +257,12 @@ class Transport(CancellableSender, Protocol):
 
     def raw_failure(self, reply: Reply) -> Hashable:
         """A key of a failed reply that is cheap to make; equal keys have equal messages."""
+
+    def retry_after_ns(self, reply: Reply) -> int | None:
+        """How long the server asks the client of a failed reply to wait before it sends the request again; -1 to send it no more.
+
+        None if the server says neither.
+        """
 
     def received(self, reply: Reply) -> bytes:
         """The beginning of an OK answer that has a payload, as it was received, with its head or without; of a stream its first response.

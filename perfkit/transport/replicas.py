@@ -183,6 +183,9 @@ class ReplicaTransport:
     def raw_failure(self, reply: Reply) -> Hashable:
         return self._by_url[0].raw_failure(reply)
 
+    def retry_after_ns(self, reply: Reply) -> int | None:
+        return self._by_url[0].retry_after_ns(reply)
+
     def received(self, reply: Reply) -> bytes:
         return self._by_url[0].received(reply)
 

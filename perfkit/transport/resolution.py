@@ -59,7 +59,7 @@ class _Attributed:
     def __init__(self, receiver: ReplyReceiver, replica: int) -> None:
         self.receiver: ReplyReceiver = receiver.receiver if isinstance(receiver, _Attributed) else receiver
         self._replica = replica
-        self.done = receiver.done
+        self.done, self.set_exception = receiver.done, receiver.set_exception
 
     def set_result(self, reply: Reply) -> None:
         """Passes it on."""

@@ -61,6 +61,10 @@ class ScriptedTransport(OneAddress):
         """No answer has contents."""
         raise ProtocolError(reply.error)
 
+    def retry_after_ns(self, reply: Reply) -> int | None:
+        """No answer asks for a pause."""
+        return None
+
     def received(self, reply: Reply) -> bytes:
         """No answer has contents."""
         return b""

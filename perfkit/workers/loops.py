@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar, cast, overload
 
 from perfkit.clock import Clock
-from perfkit.load.abandonment import ListedRequests, with_abandonment, with_own_variant
+from perfkit.load.abandonment import with_abandonment
 from perfkit.load.arrivals import Instants
 from perfkit.load.closed_loop import ClosedLoop, IdleLoop
+from perfkit.load.listed_requests import ListedRequests, with_own_variant
 from perfkit.load.load_plan import ClosedPlan, IdlePlan, LoadPlan, OpenPlan, RampPlan
 from perfkit.load.loop import Loop, LoopGroup, Phases, StopCause
 from perfkit.load.open_loop import OpenLoop, Pacer
+from perfkit.load.retries import with_retries
 from perfkit.load.sequence_loops import ClosedSequences, OpenSequences, SequenceListener, SequenceLoad
 from perfkit.load.sequence_requests import SequenceRequests, StreamRequests
 from perfkit.load.sequences import SequenceSource
@@ -57,6 +59,8 @@ def prepare_requests(spec: WorkloadSpec, client: Client, worker: int, workers: i
         prepared = [client.prepare(request) for request in requests]
         if spec.abandon is not None:
             return with_abandonment(prepared, spec.abandon)
+        if spec.retry is not None:
+            return with_retries(prepared, spec.retry)
         return prepared if spec.request_indices is None else ReplayedRequests(prepared, spec.request_indices)
     stream_lengths = spec.load.sequences.stream_lengths
     steps = StreamRequests(client.prepare, requests, stream_lengths) if stream_lengths else SequenceRequests(client.prepare, requests)

@@ -13,6 +13,7 @@ from perfkit.load.abandonment import AbandonPlan
 from perfkit.load.arrivals import count_worker_arrivals
 from perfkit.load.load_plan import ClosedPlan, LoadPlan, OpenPlan
 from perfkit.load.loop import StopCause
+from perfkit.load.retries import RetryPlan
 from perfkit.protocol.message import InferRequest
 from perfkit.target.address import Address
 from perfkit.trace.recorded import Indices
@@ -115,6 +116,8 @@ class WorkloadSpec:
     """Whether replies have the instants of their responses."""
     abandon: AbandonPlan | None = None
     """Which requests are given up; None for none."""
+    retry: RetryPlan | None = None
+    """How failed requests are sent again; None if they are not."""
 
     @property
     def is_open(self) -> bool:

@@ -9,11 +9,13 @@ from typing import TypeAlias
 
 from perfkit.clock import Clock
 from perfkit.errors import ProtocolError
-from perfkit.load.abandonment import AbandoningSender, ListedRequests
+from perfkit.load.abandonment import AbandoningSender
 from perfkit.load.arrivals import Instants, first_chunk_ready, worker_arrivals
+from perfkit.load.listed_requests import ListedRequests
 from perfkit.load.load_plan import ClosedPlan, LoadPlan, OpenPlan
 from perfkit.load.loop import Ending, Loop, LoopGroup, Phases, StopCause, Stoppable, any_of, run_with_side_tasks
 from perfkit.load.open_loop import make_pacer
+from perfkit.load.retries import RetryingSender
 from perfkit.load.sequence_requests import SequenceRequests
 from perfkit.machine.readings import BusyMeter, BusyShares
 from perfkit.protocol.message import InferRequest, TokenCounts
@@ -128,11 +130,13 @@ class PreparedWorkload:
     """What prepared the requests; None where their headers never change."""
     abandoning: AbandoningSender | None = None
     """What the requests are sent through if some of them are given up."""
+    retrying: RetryingSender | None = None
+    """What they are sent through if failed ones are sent again."""
 
     @property
     def sender(self) -> Sender:
         """What the loop sends the requests with."""
-        return self.sampler or self.abandoning or self.transport
+        return self.sampler or self.abandoning or self.retrying or self.transport
 
     @property
     def sampled(self) -> tuple[SampledRequest, ...]:
@@ -186,6 +190,7 @@ async def _prepare_workload(spec: WorkloadSpec, point: WorkerSpec, clock: Clock)
         client.count_tokens,
         client.prepare,
         AbandoningSender.of(client.transport, clock) if spec.abandon else None,
+        RetryingSender(client.transport, spec.retry, clock, point.workers) if spec.retry else None,
     )
 
 
@@ -333,6 +338,7 @@ def _make_recorder(spec: WorkerSpec, workload: PreparedWorkload, phases: Phases,
         series_start_ns=phases.start_ns if spec.finds_warm_up else phases.window_start_ns,
         surge_slot_ns=load.surge.slot_ns if isinstance(load := workload.spec.load, OpenPlan) and load.surge is not None else None,
         some_leave=workload.spec.abandon is not None,
+        some_retry=workload.spec.retry is not None,
         is_open=workload.spec.is_open,
         check=workload.check,
         good_within_ns=workload.spec.good_within_ns,

@@ -67,6 +67,8 @@ def parse_service_model(text: str) -> ServiceModel:
         raise UsageError(f"--synthetic after_gap={given['after_gap']}: gaps and batches cannot be combined; remove batch or after_gap.")
     if "batch" in read and "queue" in read:
         raise UsageError(f"--synthetic queue={given['queue']}: bounded queues and batches cannot be combined; remove batch or queue.")
+    if "batch" in read and "left" in read:
+        raise UsageError(f"--synthetic left={given['left']}: it is for requests that are served one by one; remove batch or left.")
     form = TextForm(**{field: read.pop(key) for key, field in _TEXT_FIELDS.items() if key in read})
     return ServiceModel(text=form, **{_FIELDS.get(key, key): value for key, value in read.items()})
 
@@ -257,6 +259,7 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "usage": _one_of("final", "chunks", "off"),
     "stream_error": _whole(0, MAX_TOKENS),
     "done": lambda text: _one_of("on", "off")(text) == "on",
+    "left": lambda text: _one_of("counted", "uncounted")(text) == "counted",
 }
 _TEXT_FIELDS = {  # fields of TextForm
     "tokens": "tokens",
@@ -266,4 +269,10 @@ _TEXT_FIELDS = {  # fields of TextForm
     "stream_error": "error_after",
     "done": "sends_done",
 }
-_FIELDS = {"errors": "failures", "drift": "drift_per_s", "lead": "lead_ns", "gap": "gap_ns"}  # fields of ServiceModel with other names
+_FIELDS = {
+    "errors": "failures",
+    "drift": "drift_per_s",
+    "lead": "lead_ns",
+    "gap": "gap_ns",
+    "left": "counts_left",
+}  # fields of ServiceModel with other names

@@ -1,5 +1,6 @@
 """The model `synthetic`: returns its input, at the time that its simulated queue gives."""
 
+import asyncio
 import dataclasses
 from collections.abc import AsyncGenerator, Callable
 from typing import TypeVar
@@ -35,6 +36,7 @@ class SyntheticModel(Model):
         self._queue = SimulatedQueue(service_model)
         self._batches = None if service_model.batch is None else BatchDispatcher(service_model, service_model.batch)
         self._responses, self._gap_ns, self._lead_ns = service_model.responses, service_model.gap_ns, service_model.lead_ns
+        self._counts_left, self._left = service_model.counts_left, set[asyncio.Task[None]]()
         self._make_departures = make_departures
         self._departures: DepartureTimer | None = None  # made with the first request, in its event loop
 
@@ -101,16 +103,30 @@ class SyntheticModel(Model):
             served, execution = self._queue.arrive(arrived_ns, batch_size), Execution(1)
         else:
             served, execution = await self._batches.serve(arrived_ns, batch_size)
-        has_departed = False
         try:
             await departures.wait(served.departed_ns - self._lead_ns)
-            has_departed = True
-        finally:
-            execution.end_request((arrived_ns, batch_size) if has_departed and served.failure is None else None)
-            if execution.is_over and execution.succeeded:
-                timing = Timing(served.started_ns, served.started_ns, served.departed_ns, served.departed_ns)
-                self._statistics.add_execution(timing, execution.succeeded)
+        except asyncio.CancelledError:
+            if self._counts_left:
+                task = asyncio.ensure_future(self._end_left(departures, served, execution, batch_size))
+                self._left.add(task)
+                task.add_done_callback(self._left.discard)
+            else:
+                self._end(served, execution, None)
+            raise
+        self._end(served, execution, batch_size)
         return served
+
+    async def _end_left(self, departures: DepartureTimer, served: ServedRequest, execution: Execution, batch_size: int) -> None:
+        """Count a request whose client has left at its simulated departure."""
+        await departures.wait(served.departed_ns)
+        self._end(served, execution, batch_size)
+
+    def _end(self, served: ServedRequest, execution: Execution, batch_size: int | None) -> None:
+        """Update the statistics; without a batch size the request is not counted."""
+        execution.end_request((served.arrived_ns, batch_size) if batch_size is not None and served.failure is None else None)
+        if execution.is_over and execution.succeeded:
+            timing = Timing(served.started_ns, served.started_ns, served.departed_ns, served.departed_ns)
+            self._statistics.add_execution(timing, execution.succeeded)
 
     @property
     @override

@@ -164,6 +164,8 @@ class ServiceModel:
     gap_ns: int = 0
     """The time between responses, and between the events of a text."""
     text: TextForm = TextForm()
+    counts_left: bool = False
+    """Whether the statistics count requests whose client has left; they keep their place in the queue, and their service, in any case."""
 
     def service_ns(self, number: int, batch_size: int, of_size: int, age_ns: int) -> int:
         """The random service time of the n-th execution, the `of_size`-th of its batch size, which starts `age_ns` after the first request; all count from 0."""

@@ -146,7 +146,7 @@ def known_options(name):
 
 @pytest.mark.parametrize("snippet", by_place(snippets("yaml", "yml")))
 def test_scenarios_are_valid(snippet, monkeypatch, tmp_path):
-    document = yaml.safe_load(snippet.text)
+    document = yaml.safe_load(re.sub(r"\bon:", '"on":', snippet.text))  # a key, which PyYAML takes for `true`
     if not isinstance(document, dict) or not set(document) <= KEYS:
         return  # of another program, such as a workflow: tests/cli/test_ci_files.py checks those
     for name in re.findall(r"\$\{(\w+)\}", snippet.text):
@@ -168,8 +168,10 @@ def whole_scenarios(document):
     if "workloads" not in document:
         whole["target"] = {"model": "m"} | whole["target"]
     loads = dict(whole.get("load", {}))
-    beside = {"abandon": loads.pop("abandon")} if "abandon" in loads else {}
-    return [whole | {"load": {kind: load} | (beside if kind in ("closed", "open") else {})} for kind, load in loads.items()] or [whole]
+    beside = [{key: loads.pop(key)} for key in ("abandon", "retry") if key in loads] or [{}]  # one excludes the other
+    return [
+        whole | {"load": {kind: load} | (own if kind in ("closed", "open") else {})} for kind, load in loads.items() for own in beside
+    ] or [whole]
 
 
 @pytest.mark.parametrize("snippet", by_place(snippets("python", "py")))

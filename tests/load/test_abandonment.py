@@ -9,6 +9,7 @@ from perfkit.load.arrivals import Schedule, constant_rate, worker_arrivals
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
 from tests.load.loops import MS, Measured, S, constant
+from tests.load.test_direct_requests import DirectTransport
 
 SCHEDULE = Schedule("constant", constant_rate(100.0), (0, 0, 0))
 
@@ -74,6 +75,16 @@ def test_the_share_is_exact_over_a_period_and_variants_are_used_in_turn(variants
 def test_the_seed_chooses_the_requests():
     one, same, other = (left_places(with_abandonment([Prepared(())], plan(seed=seed))) for seed in (1, 1, 2))
     assert one == same != other
+
+
+def test_an_error_while_a_request_is_given_up_ends_the_load_and_not_only_its_slot():
+    class Failing(DirectTransport):
+        def give_up(self, reply):
+            raise OSError("no file")
+
+    connect = lambda clock: AbandoningSender.of(Failing(clock, constant(100 * MS)), clock)  # noqa: E731 - made of the loop's clock
+    with pytest.raises(OSError, match="no file"):
+        Measured(connect, concurrency=1, window_ns=S, requests=with_abandonment([Prepared(())], plan(share=1.0)))
 
 
 def test_lognormal_patience_has_its_median():

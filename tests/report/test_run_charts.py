@@ -12,6 +12,7 @@ from perfkit.report.chart_svg import render_plots as render
 from perfkit.report.run_charts import load_group, percentile_curve, percentile_group, run_charts, trade_group
 from perfkit.report.time_charts import time_group
 from perfkit.report.timeline import read_timeline
+from perfkit.result.counts import Retries
 from perfkit.stats.buckets import DIGITS, EMPTY, HIGHEST_NS, LOWEST_NS, BucketCounts
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -155,6 +156,16 @@ def test_failures_of_an_earlier_result_are_drawn_at_the_mean_of_the_window(synth
     result, timeline, _ = written(synthetic, protocols=("http",), failed=50, failed_in_s=3, concurrencies=(1,), repetitions=1)
     earlier = result.model_copy(update={"points": tuple(one.model_copy(update={"failed_series_per_s": None}) for one in result.points)})
     assert time_group(earlier, timeline).charts[1].lines[1].ys == (10, 10, 10, 10, 10, None)
+
+
+def test_attempts_are_drawn_beside_requests_where_failed_requests_are_sent_again(synthetic):
+    result, timeline, _ = written(synthetic, protocols=("http",), concurrencies=(1,), repetitions=1)
+    assert "attempts and requests" not in {chart.title for chart in time_group(result, timeline).charts}
+    retries = Retries(attempts=15, retries=5, attempts_series_per_s=(1, 2, 3, 4, 5), retries_series_per_s=(0, 0, 1, 2, 2))
+    retried = result.model_copy(update={"points": tuple(one.model_copy(update={"retries": retries}) for one in result.points)})
+    (chart,) = (chart for chart in time_group(retried, timeline).charts if chart.title == "attempts and requests")
+    assert [(line.name, line.ys) for line in chart.lines] == [("attempts", (1, 2, 3, 4, 5, None)), ("requests", (1, 2, 2, 2, 3, None))]
+    assert chart.lines[0].colour != chart.lines[1].colour
 
 
 def test_rates_that_differ_widely_are_on_a_logarithmic_axis_without_zeros(synthetic):

@@ -66,6 +66,7 @@ POINT = {
     "effective_samples": {},
     "slo": None,
     "abandonment": None,
+    "retries": None,
     "connections": {"opened": 2, "reconnects": 0, "retried": 0, "rotated": 0, "connect_time_ns": None},
     "replicas": None,
     "machines": None,

@@ -45,6 +45,9 @@ def refusal(tmp_path, made):
     return str(caught.value).removeprefix(f"{tmp_path}/r/result.json: ")
 
 
+RETRIES = {"attempts": 5010, "retries": 10, "amplification": 1.002, "by_cause": {"503": 10}}
+
+
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
@@ -66,6 +69,20 @@ def refusal(tmp_path, made):
         ("points.0.goodput_per_s", 600.0, "points.0.goodput_per_s: 600/s is above the throughput"),
         ("points.0.throughput_series_per_s", [1] * 10, "points.0.throughput_per_s: 500/s over 10 s is not the sum of throughput_series_per_s, 10"),
         ("points.0.failed_series_per_s", [0] * 13, "points.0.failed_series_per_s: 13 seconds are more than the window of 10 s"),
+        (
+            "points.0.retries", {**RETRIES, "attempts": 5011},
+            "points.0.retries.attempts: 5011 is not the sum of the requests sent and the retries, 5000 + 10",
+        ),
+        ("points.0.retries", {**RETRIES, "by_cause": {"503": 9}}, "points.0.retries.by_cause: its sum, 9, is not the number of retries, 10"),
+        ("points.0.retries", {**RETRIES, "amplification": 2.0}, "points.0.retries.amplification: 2 is not attempts ÷ requests sent"),
+        (
+            "points.0.retries", {**RETRIES, "attempts_series_per_s": [1] * 13, "retries_series_per_s": [0] * 13},
+            "points.0.retries.attempts_series_per_s: 13 seconds are more than the window of 10 s",
+        ),
+        (
+            "points.0.retries", {**RETRIES, "attempts_series_per_s": [1], "retries_series_per_s": [2]},
+            "points.0.retries.retries_series_per_s: in some second there are more retries than attempts",
+        ),
         (
             "points.0.incidents", [{"kind": "stall", "repetition": 0, "start_s": 9.0, "length_s": 4.0}],
             "points.0.incidents.0: its end at 13 s is after that of the window of 10 s",

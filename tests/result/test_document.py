@@ -19,7 +19,7 @@ KEYS = {
         "server", "server_cpu", "gpus", "energy_per_inference_j", "energy_above_idle_per_inference_j", "metrics", "throughput_series_per_s", "failed_series_per_s", "incidents", "failures",
         "first_response_time_ns", "response_gap_ns", "stream_time_ns", "sequence_time_ns", "further_intervals", "responses", "sequences",
         "first_token_time_ns", "event_gap_ns", "time_per_output_token_ns", "tokens", "output_tokens_per_s", "input_tokens_per_s",
-        "after_gap_time_ns", "following_time_ns", "cold_start", "idle", "surge", "scan", "breakdown", "abandonment",
+        "after_gap_time_ns", "following_time_ns", "cold_start", "idle", "surge", "scan", "breakdown", "abandonment", "retries",
     },
     ("points", 0, "breakdown"): {
         "sampled", "without_spans", "failed", "clock_bound_ns", "clock_problem", "unknown", "mean", "p50", "p95", "p99", "contrast", "slowest",

@@ -23,6 +23,7 @@ def rows_of(frame):
 def test_a_row_has_the_figures_of_its_point(result):
     (row,) = rows_of(points_frame(result.points))
     assert row == {
+        **dict.fromkeys(("attempts", "retries", "amplification"), ""),
         "abandoned": "0", **dict.fromkeys(("abandoned_after_p50_ns", "abandoned_after_p99_ns", "wasted_share", "held_after_ns"), ""),
         "workload": "", "alone": "False", "protocol": "grpc", "load": "closed", "level": "2", "repetition": "0", "throughput_per_s": "1.5", "inferences_per_s": "1.5",
         "goodput_per_s": "", "times": "service", "samples": "3", "mean_ns": "2000000.0", "p50_ns": "2000000", "p90_ns": "", "p95_ns": "", "p99_ns": "",

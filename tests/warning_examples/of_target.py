@@ -10,6 +10,7 @@ from perfkit.points.behaviour import find_incidents, idle_gpu_warnings, incident
 from perfkit.points.judgement import idle_warnings, token_warnings
 from perfkit.points.measured import MachineMeasurement
 from perfkit.points.point import point
+from perfkit.points.retry_storm import retry_storm_warnings
 from perfkit.points.shares import machine_figures, machine_warnings
 from perfkit.recorder.failures import FailureKind
 from perfkit.result.counts import Tokens
@@ -23,6 +24,7 @@ from tests.points.made_measurement import WINDOW_S, measurement, open_measuremen
 from tests.points.test_idle_gpu import cold_measurement
 from tests.points.test_incidents import closed_window, failing
 from tests.points.test_replicas import addressed
+from tests.points.test_retry_storm import stormy
 from tests.warning_examples.example import Case, changes, informs, limits
 
 MS, S = 1_000_000, 1_000_000_000
@@ -88,10 +90,16 @@ def _gpu(busy: float) -> Case:
     return lambda _: idle_gpu_warnings(cold_measurement(busy=busy))
 
 
+def _retried(executed_per_s: float) -> Case:
+    """An open loop that a stall turned into three attempts a request, none of them answered in time, on a server that executes so many."""
+    return lambda _: retry_storm_warnings(stormy(executed_per_s=executed_per_s))
+
+
 EXAMPLES = (
     changes("cold", "the first 2.4 s of 3 were slower by a factor of 40", _closed_loop(0.4, 0.01, 2.4), _closed_loop(0.01, 0.01, 0.0)),
     informs("warmth_unknown", "cannot be told from 2 answers", _closed_loop(1.4, 1.4, 0.0), _closed_loop(0.013, 0.013, 0.0)),
     changes("overloaded", "backlog", _answered_after(lambda at_s: 10 * MS + at_s * S), _answered_after(lambda _: 10 * MS)),
+    changes("retry_storm", "of 240 attempts a second in the last third of the window 160 were retries", _retried(100.0), _retried(20.0)),
     changes("not_steady", "mean time", _answered_after(lambda at_s: 10 * MS * (1 + at_s / WINDOW_S)), _answered_after(lambda _: 10 * MS)),
     changes("stall", "answered nothing from 4.0 to 6.0 s", _incidents(stalls=[(4.0, 6.0)]), _incidents(stalls=[(4.0, 4.4)])),
     changes(

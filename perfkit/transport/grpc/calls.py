@@ -53,6 +53,10 @@ class GrpcTransport(OneAddress, abc.ABC):
     def raw_failure(self, reply: Reply) -> str:
         return reply.error
 
+    def retry_after_ns(self, reply: Reply) -> int | None:
+        """That of `grpc-retry-pushback-ms`, which the wire engine reads and leaves in place of the answer of a failed unary call."""
+        return reply.payload if isinstance(reply.payload, int) else None
+
     async def exchange(self, call: RpcCall) -> bytes:
         """Makes a call that is not part of the load; raises RefusedError with status and message, or TargetError if there is no answer."""
         reply = await self._exchange(call)

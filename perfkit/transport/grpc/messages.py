@@ -21,6 +21,7 @@ _STATUS_NAMES = tuple(status.name for status in Status)
 _STATUS_OF_HTTP = {400: "INTERNAL", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "UNIMPLEMENTED"} | dict.fromkeys(
     (429, 502, 503, 504), "UNAVAILABLE"
 )
+_LONGEST_PUSHBACK_MS, _NS_PER_MS = 24 * 3600 * 1000, 1_000_000
 _RESERVED_HEADERS = frozenset(("host", "content-type", "te"))
 
 
@@ -36,6 +37,8 @@ class AnswerHeaders:
     status: str
     """The name of the grpc-status; empty if there is none."""
     error: str
+    pushback_ns: int | None = None
+    """How long the client should wait before it sends the request again; -1 to send it no more, None if the server says neither."""
 
     @property
     def is_interim(self) -> bool:
@@ -58,7 +61,14 @@ def parse_headers(headers: Headers) -> AnswerHeaders:
         is_ok=name == "OK",
         status=name,
         error=error,
+        pushback_ns=None if (pushback := values.get("grpc-retry-pushback-ms")) is None else _pushback_ns(pushback),
     )
+
+
+def _pushback_ns(text: str) -> int:
+    """Anything but a number of milliseconds asks the client not to send the request again (gRFC A6)."""
+    pushback_ms = whole_number(text, _LONGEST_PUSHBACK_MS)
+    return -1 if pushback_ms is None else pushback_ms * _NS_PER_MS
 
 
 def announced_bytes(chunks: Sequence[bytes]) -> int:

@@ -84,7 +84,8 @@ class GrpcConnection(Http2Connection[Call]):
             outcome, error, status = classify(stream.headers, trailers, stream.chunks)
             if status == "DEADLINE_EXCEEDED" and self._is_due(stream.submitted_ns):
                 outcome, status = Outcome.TIMED_OUT, ""
-            self._end(stream, outcome, error, status)
+            last = trailers or stream.headers
+            self._end(stream, outcome, error, status, None if last is None else last.pushback_ns)
 
     def on_reset(self, stream: Call, code: int) -> None:
         if code == http2.CANCEL and self._is_due(stream.submitted_ns):
@@ -100,13 +101,15 @@ class GrpcConnection(Http2Connection[Call]):
             self._pool.resend(stream.buffers, stream.reply, stream.submitted_ns, stream.started_ns)
         self._release()
 
-    def _end(self, call: Call, outcome: Outcome, error: str, status: str = "") -> None:
-        self._resolve(call, outcome, error, status)
+    def _end(self, call: Call, outcome: Outcome, error: str, status: str = "", pushback_ns: int | None = None) -> None:
+        self._resolve(call, outcome, error, status, pushback_ns)
         self._release()
 
-    def _resolve(self, call: Call, outcome: Outcome, error: str, status: str = "", *, is_own_limit: bool = False) -> None:
+    def _resolve(
+        self, call: Call, outcome: Outcome, error: str, status: str = "", pushback_ns: int | None = None, *, is_own_limit: bool = False
+    ) -> None:
         if not call.reply.done():
-            call.reply.set_result(Reply(outcome, call.started_ns, self._now_ns(), None, error, status, is_own_limit=is_own_limit))
+            call.reply.set_result(Reply(outcome, call.started_ns, self._now_ns(), pushback_ns, error, status, is_own_limit=is_own_limit))
 
     def _end_all(self, error: str, *, is_own_limit: bool = False) -> None:
         self.is_usable = False
@@ -167,7 +170,7 @@ class WireGrpcTransport(PooledTransport[GrpcConnection], GrpcTransport):
 
     def answer(self, reply: Reply) -> bytes:
         """The message, decompressed; of a streamed request that of the first response."""
-        if reply.payload is None:
+        if reply.payload is None or isinstance(reply.payload, int):
             raise refusal(reply.error)
         if isinstance(reply.payload, StreamedAnswer):
             return bytes(reply.payload.first)

@@ -6,14 +6,17 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from perfkit.digits import whole_number
 from perfkit.errors import ProtocolError, TargetError
 from perfkit.protocol.compression import ACCEPTED, compress
 from perfkit.protocol.tensor import Buffer
 from perfkit.target.address import Address
 from perfkit.transport.base import OneAddress, Outcome, Prepared, Reply, StreamedAnswer
 from perfkit.transport.options import MAX_DESCRIPTION_BYTES, inflate
+from perfkit.units import NS_PER_S
 
 _SHOWN_CHARACTERS = 50
+_LONGEST_PAUSE_S = 24 * 3600
 COMPARED_BYTES = 2000
 """Error bodies whose first bytes are equal have the same message, of which 300 characters are shown."""
 
@@ -107,6 +110,16 @@ class HttpTransport(OneAddress, abc.ABC):
     @abc.abstractmethod
     def received(self, reply: Reply) -> bytes:
         """See `Transport`."""
+
+    def retry_after_ns(self, reply: Reply) -> int | None:
+        """That of the header `Retry-After` in seconds; its other form, a date, is of another machine's clock."""
+        if reply.outcome is not Outcome.REJECTED or reply.payload is None or isinstance(reply.payload, StreamedAnswer):
+            return None
+        try:
+            seconds = whole_number(self.answer(reply).headers.get("retry-after", "").strip(), _LONGEST_PAUSE_S)
+        except ProtocolError:
+            return None
+        return None if seconds is None else seconds * NS_PER_S
 
     @abc.abstractmethod
     async def _exchange(self, prepared: Prepared) -> Reply:

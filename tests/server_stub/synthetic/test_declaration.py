@@ -60,6 +60,7 @@ def test_the_example_is_parsed_in_all_its_parts():
         ("drift=0.02/s", ServiceModel(drift_per_s=0.02)),
         ("seed=18446744073709551615", ServiceModel(seed=2**64 - 1)),
         ("lead=0s", ServiceModel(lead_ns=0)),
+        ("left=counted", ServiceModel(counts_left=True)),
         ("batch=4", ServiceModel(batch=Batch(4, is_awaited=True))),
         ("batch=upto:64", ServiceModel(batch=Batch(64))),
         ("gap=20ms", ServiceModel(gap_ns=20 * MS)),
@@ -154,6 +155,7 @@ def test_every_distribution_in_the_help_is_accepted():
         ("drift=1%", "--synthetic drift=1%: expected a change per second, such as 1%/s or -0.5%/s, got '1%'."),
         ("drift=x/s", "expected a share such as 1% or 0.01, got 'x'."),
         ("drift=2000%/s", "the change must be between -1000%/s and 1000%/s."),
+        ("batch=2,left=counted", "--synthetic left=counted: it is for requests that are served one by one; remove batch or left."),
         ("lead=11ms", "--synthetic lead=11ms: 11ms is too long; the maximum is 10ms."),
     ],
 )

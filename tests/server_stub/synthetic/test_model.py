@@ -106,6 +106,18 @@ def test_a_disconnecting_client_does_not_free_the_simulated_server():
     assert serve(ServiceModel(Linear(3 * MS)), use)["queue"] == (1, 3 * MS)
 
 
+@pytest.mark.parametrize(("counts_left", "counted"), [(False, 1), (True, 2)])
+def test_a_request_whose_client_has_left_is_counted_if_that_is_declared(counts_left, counted):
+    async def use(model):
+        arrived_ns = time.monotonic_ns()
+        left = asyncio.ensure_future(infer(model, request(), arrived_ns))
+        await until(lambda: model._departures is not None)  # created with the first request
+        left.cancel()
+        await infer(model, request(), arrived_ns)  # departs after it
+
+    assert serve(ServiceModel(Linear(3 * MS), counts_left=counts_left), use)["success"][0] == counted
+
+
 def test_a_simulated_failure_is_counted_with_its_time():
     async def use(model):
         with pytest.raises(ProtocolError, match="as its service model specifies") as error:

@@ -1,0 +1,120 @@
+"""How long a server asks a client to wait before it sends a request again, over both protocols, and a sender that does so."""
+
+import time
+
+import pytest
+
+from perfkit.clock import MonotonicClock
+from perfkit.load.retries import RetryingSender, RetryPlan, with_retries
+from perfkit.transport.base import Outcome, RetriedReply
+from perfkit.transport.http.reference import ReferenceHttpTransport
+from perfkit.transport.http.transport import WireHttpTransport
+from perfkit.transport.options import TransportOptions
+from tests.transport import servers
+from tests.transport.clients import client_of
+from tests.transport.http2_peer import OK_HEADERS, OK_TRAILERS, framed, h2_server
+from tests.transport.test_wire_grpc import MESSAGE, REQUEST
+from tests.transport.test_wire_grpc import make as make_grpc
+from tests.transport.test_wire_http import ANSWER
+
+S = 1_000_000_000
+OPTIONS = TransportOptions(timeout_ns=30 * S)
+
+
+def rejection(header=b""):
+    return b"HTTP/1.1 503 Service Unavailable\r\n%bContent-Length: 4\r\n\r\nbusy" % header
+
+
+async def asked_over_http(engine, header, request):
+    async with servers.scripted_server(servers.answering(rejection(header))) as address:
+        transport = client_of(engine, address, OPTIONS, time.monotonic_ns)
+        reply = await transport.send(transport.prepare(request))
+        await transport.aclose()
+        return reply.outcome, transport.retry_after_ns(reply)
+
+
+@pytest.mark.parametrize("engine", [WireHttpTransport, ReferenceHttpTransport])
+@pytest.mark.parametrize(
+    ("header", "expected_ns"),
+    [
+        (b"", None),
+        (b"Retry-After: 0\r\n", 0),
+        (b"retry-after:  7 \r\n", 7 * S),
+        (b"Retry-After: Fri, 31 Dec 1999 23:59:59 GMT\r\n", None),
+        (b"Retry-After: -1\r\n", None),
+        (b"Retry-After: 99999999999999999999\r\n", None),
+    ],
+)
+def test_a_rejection_over_http_may_ask_for_a_pause(run, engine, infer_request, header, expected_ns):
+    assert run(asked_over_http(engine, header, infer_request)) == (Outcome.REJECTED, expected_ns)
+
+
+def pushing(*pushbacks):
+    """Refuses the first requests with these `grpc-retry-pushback-ms`, and answers the next."""
+
+    async def script(peer):
+        for pushback in pushbacks:
+            stream_id, _, _ = await peer.requests.get()
+            asked = [] if pushback is None else [("grpc-retry-pushback-ms", pushback)]
+            peer.h2.send_headers(stream_id, [*OK_HEADERS, ("grpc-status", "14"), ("grpc-message", "busy"), *asked], end_stream=True)
+            peer.flush()
+        while True:
+            stream_id, _, _ = await peer.requests.get()
+            peer.h2.send_headers(stream_id, OK_HEADERS)
+            peer.h2.send_data(stream_id, framed(MESSAGE))
+            peer.h2.send_headers(stream_id, OK_TRAILERS, end_stream=True)
+            peer.flush()
+
+    return script
+
+
+@pytest.mark.parametrize(("pushback", "expected_ns"), [(None, None), ("0", 0), ("250", S // 4), ("-1", -1), ("soon", -1)])
+def test_a_refusal_over_grpc_may_ask_for_a_pause(run, pushback, expected_ns):
+    async def asked():
+        async with h2_server(pushing(pushback)) as address:
+            transport = make_grpc(address)
+            reply = await transport.send(transport.prepare(REQUEST))
+            await transport.aclose()
+            return reply.outcome, reply.error, transport.retry_after_ns(reply)
+
+    assert run(asked()) == (Outcome.REJECTED, "UNAVAILABLE: busy", expected_ns)
+
+
+async def sent_again(client, request, attempts):
+    plan = RetryPlan(attempts, 1_000_000, 1_000_000, False, ("503", "UNAVAILABLE"), None, 0)
+    sender = RetryingSender(client.transport, plan, MonotonicClock())
+    (prepared, *_) = with_retries([client.prepare(request)], plan)
+    reply = await sender.send(prepared)
+    await client.aclose()
+    return reply
+
+
+def test_a_request_is_sent_as_often_as_the_server_refuses_it_and_not_before_it_asks(run, infer_request):
+    seen: list[bytes] = []
+    answers = [rejection(), rejection(b"Retry-After: 1\r\n"), rejection(), ANSWER]
+
+    async def http():
+        async with servers.scripted_server(servers.answering(*answers, seen=seen)) as address:
+            return await sent_again(client_of(WireHttpTransport, address, OPTIONS, time.monotonic_ns), infer_request, 9)
+
+    reply = run(http())
+    assert isinstance(reply, RetriedReply)
+    assert (reply.outcome, [one.cause for one in reply.attempts]) == (Outcome.OK, ["503"] * 3 + [""])
+    assert len(seen) == 4
+    assert len(set(seen)) == 1
+    assert reply.attempts[2].started_ns - reply.attempts[1].finished_ns >= S
+    assert reply.finished_ns - reply.started_ns >= S
+
+
+@pytest.mark.parametrize(("pushbacks", "causes"), [((None, "100", None), ["UNAVAILABLE"] * 3 + [""]), (("-1",), None)])
+def test_a_call_is_sent_again_unless_the_server_forbids_it(run, pushbacks, causes):
+    async def grpc():
+        async with h2_server(pushing(*pushbacks)) as address:
+            return await sent_again(make_grpc(address), REQUEST, 9)
+
+    reply = run(grpc())
+    if causes is None:
+        assert (type(reply) is RetriedReply, reply.outcome) == (False, Outcome.REJECTED)
+        return
+    assert [one.cause for one in reply.attempts] == causes
+    assert reply.attempts[2].started_ns - reply.attempts[1].finished_ns >= S // 10
