@@ -68,7 +68,7 @@ def test_the_totals_beside_the_servers_own_have_all_answers_wrong_ones_too_and_t
     numbers = {outcome: 2**number for number, outcome in enumerate(Outcome)}
     answered_ns = numbers[Outcome.OK] + numbers[Outcome.INVALID_OUTPUT]
     assert recorder.finish(END).answer_totals == AnswerTotals(
-        answered=2, answered_ns=answered_ns, perhaps_answered=4, rejected=1, abandoned=1
+        answered=2, answered_ns=answered_ns, perhaps_answered=4, rejected=1, abandoned=1, abandoned_ns=numbers[Outcome.ABANDONED]
     )
 
 
