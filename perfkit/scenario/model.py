@@ -19,6 +19,7 @@ from perfkit.scenario.load import (
     SearchLoadSpec,
     SurgeLoadSpec,
 )
+from perfkit.scenario.load_rules import Beside, check_load, retry_of
 from perfkit.scenario.measure import Fleet, Gate, Measure, Rank, Tune, check_fleet
 from perfkit.scenario.mix import MOST_WORKLOADS, MixedWorkload, check_mix, fill_common_parts, plain_document
 from perfkit.scenario.retry import Retry
@@ -157,18 +158,9 @@ class Scenario(Section):
         return self
 
     @pydantic.model_validator(mode="after")
-    def _fits_a_search(self) -> Self:
-        if not isinstance(self.load, SearchLoadSpec):
-            return self
-        if (self.load.search.slo is None) == (self.slo is None):
-            raise ValueError("load.search needs exactly one SLO: give either load.search.slo, such as {p99: 50ms}, or slo")
-        if self.measure.requests is not None:
-            raise ValueError("load.search measures for measure.duration: remove measure.requests")
-        if "repetitions" in self.measure.model_fields_set and self.measure.repetitions > 1:
-            raise ValueError("load.search decides itself how often it measures: remove measure.repetitions")
-        if len(self.target.load_protocols) > 1:
-            keys = "target.urls: [{http: URL}, {grpc: URL}]" if self.target.urls else "target.protocols: [[http], [grpc]]"
-            raise ValueError(f"load.search takes one protocol; to search over each in turn, use sweep: {{{keys}}}")
+    def _fits_its_load(self) -> Self:
+        sections = (self.slo, self.measure, self.target, self.sequences, self.stream, self.shared_memory, self.traces)
+        check_load(self.load, Beside(*sections), is_mix=self.workloads is not None)
         return self
 
     @pydantic.model_validator(mode="after")
@@ -233,101 +225,15 @@ class Scenario(Section):
                 raise ValueError(f"slo.wrong_answers: {unchecked}: use gRPC, or remove wrong_answers")
         return self
 
-    @pydantic.model_validator(mode="after")
-    def _can_be_given_up(self) -> Self:
-        if self.workloads is not None or not isinstance(self.load, ClosedLoadSpec | OpenLoadSpec) or (given := self.load.abandon) is None:
-            return self
-        if given.after.events is not None and self.stream is None:
-            raise ValueError("load.abandon.after.events: only streams have several responses: add stream: {}, or give a time")
-        if self.stream is not None and self.stream.requests_per_stream > 1:
-            raise ValueError(
-                "load.abandon: a request that shares a stream cannot be cancelled by itself: set stream.requests_per_stream to 1"
-            )
-        if self.sequences is not None or self.traces is not None:
-            raise ValueError(f"load.abandon gives up plain requests: remove it, or {'sequences' if self.sequences else 'traces'}")
-        return self
-
     @property
     def retry(self) -> Retry | None:
         """Which failed requests are sent again; None for none."""
-        return _retry_of(self.load)
+        return retry_of(self.load)
 
     @property
     def has_retries(self) -> bool:
         """Whether failed requests are sent again, in a mix those of every workload."""
-        return all(_retry_of(load) for load in ([entry.load or self.load for entry in self.workloads] if self.workloads else [self.load]))
-
-    @pydantic.model_validator(mode="after")
-    def _can_be_retried(self) -> Self:
-        if self.workloads is not None or self.retry is None:
-            return self
-        if isinstance(self.load, ClosedLoadSpec | OpenLoadSpec) and self.load.abandon is not None:
-            raise ValueError("load.retry: a client that gives a request up does not send it again: measure one without the other")
-        if self.stream is not None and self.stream.requests_per_stream > 1:
-            raise ValueError("load.retry: a request that shares a stream cannot be sent again: set stream.requests_per_stream to 1")
-        if self.sequences is not None:
-            raise ValueError(
-                "load.retry: a step that the server had executed before it failed would change its sequence twice: remove retry, or sequences"
-            )
-        if self.traces is not None:
-            raise ValueError("load.retry: a trace shows a request that is sent once: remove retry, or traces")
-        return self
-
-    @pydantic.model_validator(mode="after")
-    def _can_be_started(self) -> Self:
-        if not isinstance(self.load, ColdStartLoadSpec):
-            return self
-        defaults = Measure()
-        if given := [key for key in ("duration_ns", "requests", "warmup_ns") if getattr(self.measure, key) != getattr(defaults, key)]:
-            key = given[0].removesuffix("_ns")
-            raise ValueError(f"load.cold_start sends load.cold_start.requests after each start, from the first on: remove measure.{key}")
-        if self.sequences is not None or self.stream is not None or self.shared_memory is not None:
-            raise ValueError("load.cold_start sends plain requests: remove sequences, stream and shared_memory")
-        if self.load.cold_start.by == "restart":
-            if not self.target.is_started:
-                raise ValueError(
-                    "load.cold_start.by: perfkit restarts only a server that it has started: give target.command, such as "
-                    "'my-server --port {port}', in place of the URL, or use by: reload"
-                )
-            if "timeout_ns" in self.load.cold_start.model_fields_set:
-                raise ValueError("load.cold_start.timeout is for by: reload: remove it, and give target.ready_within for a command")
-        if any(len(urls) > 1 for urls in self.target.urls_by_protocol.values()):
-            raise ValueError("load.cold_start starts one server: give target.url without replicas")
-        return self
-
-    @pydantic.model_validator(mode="after")
-    def _can_be_warmed_up(self) -> Self:
-        if self.measure.warmup.load is not None and (self.workloads is not None or self.sequences is not None):
-            raise ValueError("measure.warmup.load sends plain requests of one workload: remove it, or workloads and sequences")
-        return self
-
-    @pydantic.model_validator(mode="after")
-    def _can_surge(self) -> Self:
-        if not isinstance(self.load, SurgeLoadSpec):
-            return self
-        if self.slo is None or not self.slo.good_within_ns:
-            raise ValueError("load.surge tells when the target meets its SLO again: give slo with a limit on a time, such as {p99: 50ms}")
-        if self.measure.duration_ns is not None or self.measure.requests is not None or self.measure.until_decided:
-            raise ValueError(
-                "load.surge: its window lasts before + for + after, and its SLO is not judged as a whole: remove measure.duration, "
-                "measure.requests and measure.until_decided"
-            )
-        if self.sequences is not None:
-            raise ValueError("load.surge sends plain requests: remove sequences")
-        return self
-
-    @pydantic.model_validator(mode="after")
-    def _can_scan(self) -> Self:
-        if self.ramp is None:
-            return self
-        given, where = self.measure, "load.closed.concurrency: a scan"
-        if given.duration_ns is not None or given.requests is not None or given.until_decided:
-            raise ValueError(f"{where} lasts as long as `over` says: remove measure.duration, measure.requests and measure.until_decided")
-        if self.slo is not None or self.sequences is not None or self.traces is not None:
-            raise ValueError(
-                f"{where} is no load point, which an SLO could judge, and sends plain requests: remove slo, sequences and traces"
-            )
-        return self
+        return all(retry_of(load) for load in ([entry.load or self.load for entry in self.workloads] if self.workloads else [self.load]))
 
     @pydantic.model_validator(mode="after")
     def _has_enough_idle_gaps(self) -> Self:
@@ -500,7 +406,3 @@ class Scenario(Section):
         """How long a request may take at most, all its attempts and the pauses between them included."""
         attempts, longest_pause_ns = (1, 0) if self.retry is None else (self.retry.attempts, self.retry.backoff_ns[1])
         return attempts * self.target.timeout_ns + (attempts - 1) * longest_pause_ns
-
-
-def _retry_of(load: LoadSpec) -> Retry | None:
-    return load.retry if isinstance(load, ClosedLoadSpec | OpenLoadSpec | SurgeLoadSpec) else None
