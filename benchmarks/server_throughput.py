@@ -22,7 +22,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from benchmarks.gpu.proof import run_json
 from benchmarks.peers.clients import ClientError, Speed, measure_perf_analyzer, measure_perfkit
@@ -142,6 +142,12 @@ def measure_beside_cache(report: Report, folder: pathlib.Path, rounds: int, seco
             pairs = [(one.per_s, other.per_s) for one, other in measure_pairs(own, reference, rounds)]
             low = CACHE_TARGET_ALONE if concurrency == 1 else CACHE_TARGET
             row(report, f"simple, {protocol}, concurrency {concurrency}", pairs, low=low)
+        statistics_of: Any = triton.request("v2/models/simple/stats")["model_stats"]
+        times = statistics_of[0]["inference_stats"]
+        if times["cache_hit"]["count"] < 100 * times["compute_infer"]["count"]:
+            raise PeerError(
+                f"Triton executed {times['compute_infer']['count']:,} requests, and answered only {times['cache_hit']['count']:,} from its cache"
+            )
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ reports itself. Needs root, for the raw socket. The exit code is 1 if perfkit's 
 
 import contextlib
 import functools
+import math
 import os
 import pathlib
 import random
@@ -33,7 +34,7 @@ from benchmarks.processes import REALTIME, on_cpus, run_perfkit
 from benchmarks.report import Report, describe_machine, program_options
 
 OWN, ANALYZER = "perfkit", "perf_analyzer"
-_SO_TIMESTAMPNS, _ETH_P_IP = 35, 0x0800  # of Linux; Python's socket module has no names for them
+_SO_TIMESTAMPNS, _ETH_P_IP, _SOL_PACKET, _PACKET_STATISTICS = 35, 0x0800, 263, 6  # of Linux; Python's socket module has no names for them
 _BUFFER_BYTES = 2**26
 _WINDOWS = 3  # fewer never suffice
 _LEFT_OUT_S = 1.0  # at either end of a run
@@ -47,13 +48,13 @@ class Lateness(NamedTuple):
     p99_9: float
     largest: float
     per_s: float
-    told: str = ""
+    told: tuple[float, ...] = ()
     """p50, p99 and p99.9 that the client reports itself, if it does."""
 
 
 @contextlib.contextmanager
 def sent_requests(port: int) -> Iterator[list[int]]:
-    """The instants in nanoseconds at which requests are sent to a port of this machine, added to the list during the block; Linux, as root."""
+    """The instants in nanoseconds at which requests are sent to a port of this machine, added to the list during the block; Linux, as root. Raises ClientError if packets were lost."""
     stamps, is_over = list[int](), threading.Event()
     with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(_ETH_P_IP)) as raw:
         raw.bind(("lo", 0))
@@ -85,10 +86,13 @@ def sent_requests(port: int) -> Iterator[list[int]]:
         finally:
             is_over.set()
             thread.join()
+        _, lost = struct.unpack("II", raw.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))
+        if lost:
+            raise ClientError(f"{lost:,} packets were lost on their way to the raw socket: measure again, on a machine that does less")
 
 
-def lateness(stamps: list[int], rate_per_s: float, told: str = "") -> Lateness:
-    """How late requests of a constant rate were; raises ClientError if there are too few, or some are missing."""
+def lateness(stamps: list[int], rate_per_s: float, told: tuple[float, ...] = ()) -> Lateness:
+    """How late requests of a constant rate were; raises ClientError if there are too few."""
     sent_ns: npt.NDArray[np.int64] = np.array(stamps, dtype=np.int64)
     sent_ns = sent_ns[(sent_ns > sent_ns[0] + _LEFT_OUT_S * 1e9) & (sent_ns < sent_ns[-1] - _LEFT_OUT_S * 1e9)] if len(stamps) else sent_ns
     if sent_ns.size < rate_per_s:
@@ -111,8 +115,7 @@ def run_own(port: int, rate_per_s: float, seconds: float, *, realtime: bool) -> 
     with sent_requests(port) as stamps:
         point = run_perfkit(scenario, realtime=realtime).point
     delays_ns = (point["start_delay_ns"][name] for name in ("p50", "p99", "p99_9"))
-    told = ", ".join("–" if value is None else f"{value / 1e3:,.0f}" for value in delays_ns)
-    return lateness(stamps, rate_per_s, told)
+    return lateness(stamps, rate_per_s, tuple(float("nan") if value is None else value / 1e3 for value in delays_ns))
 
 
 def run_analyzer(program: pathlib.Path, port: int, rate_per_s: float, seconds: float, *, realtime: bool) -> Lateness:
@@ -165,11 +168,21 @@ def main() -> int:
 
 def add_rows(report: Report, rate_per_s: float, found: dict[str, list[Lateness]]) -> None:
     """A row for each client, perfkit's judged."""
-    medians = {name: [statistics.median(column) for column in list(zip(*runs, strict=True))[1:3]] for name, runs in found.items()}
+    medians = {
+        name: [statistics.median(column) for column in ([run.p99 for run in runs], [run.p99_9 for run in runs])]
+        for name, runs in found.items()
+    }
     for name, runs in found.items():
         columns = list(zip(*runs, strict=True))
         cells = [f"{statistics.median(column):,.0f} ({min(column):,.0f} to {max(column):,.0f})" for column in columns[:4]]
-        row = (f"{rate_per_s:g}/s", name, *cells, f"{statistics.median(columns[4]):,.1f}/s", runs[len(runs) // 2].told)
+        told = [statistics.median(column) for column in zip(*columns[5], strict=True)]
+        row = (
+            f"{rate_per_s:g}/s",
+            name,
+            *cells,
+            f"{statistics.median(columns[4]):,.1f}/s",
+            ", ".join("–" if math.isnan(one) else f"{one:,.0f}" for one in told),
+        )
         if name == OWN:
             report.judged_row(all(own <= other for own, other in zip(medians[OWN], medians[ANALYZER], strict=True)), *row)
         else:

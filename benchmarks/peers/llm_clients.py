@@ -44,7 +44,7 @@ STALL_TOKENS = 8
 LONG_TOKENS, SHORT_TOKENS = 32, 4
 EVENTS_PER_S = 1600  # of all streams of a closed loop, or 1000 of a single one: what the server can send on time beside a busy client
 COST_SECONDS = 2.0  # of the requests of each length, whose first and last are left out
-MOST_GAP_MS, MOST_TOKENS, MOST_SECONDS = 40.0, 16, 6.0
+MOST_GAP_MS, MOST_TOKENS, MOST_SECONDS, MOST_STREAMS = 40.0, 16, 6.0, 4096
 KEPT_SHARE = 0.9  # of the declared rate, below which a client counts as behind: its first and last requests are in the rate
 _LEFT_OUT = 8  # besides one for each stream: what clients ask before their load is counted, too
 _TIMEOUT_S = 240
@@ -348,7 +348,7 @@ def compare_costs(report: Report, clients: Mapping[str, LlmClient], options: arg
 def compare_most_streams(report: Report, clients: Mapping[str, LlmClient], options: argparse.Namespace) -> None:
     """The section on the highest number of streams that a client drives."""
     stream_s = (5 + MOST_GAP_MS * (MOST_TOKENS - 1)) / 1e3
-    declared = f"service=constant:5ms,servers=4096,gap={MOST_GAP_MS:g}ms,usage=chunks"
+    declared = f"service=constant:5ms,servers={MOST_STREAMS},gap={MOST_GAP_MS:g}ms,usage=chunks"
     report.section(
         "The most streams",
         f"Closed loops of answers of {MOST_TOKENS} tokens, {MOST_GAP_MS:g} ms apart (`{declared}`), about {MOST_SECONDS:g} s each{_at(options, 'most')}, with twice as many streams each time, until a client "
@@ -359,16 +359,19 @@ def compare_most_streams(report: Report, clients: Mapping[str, LlmClient], optio
     report.table("client", ">streams", ">delivered", ">of the declared", ">CPU per request", ">CPUs used", "verdict of perfkit")
     for name, client in clients.items():
         streams, is_behind = 16, False
-        while not is_behind:
+        while not is_behind and streams <= MOST_STREAMS:
             count = (2 + round(MOST_SECONDS / stream_s)) * streams  # in whole waves: a last one of fewer would lower the rate
-            with running_server("--model=synthetic", "--synthetic", declared, "--max-connections=100000") as server:
-                found = measured(client, LlmLoad(server, [MOST_TOKENS] * count, streams=streams))
+            try:
+                with running_server("--model=synthetic", "--synthetic", declared, "--max-connections=100000") as server:
+                    found = measured(client, LlmLoad(server, [MOST_TOKENS] * count, streams=streams))
+            except ClientError as error:
+                report.row(name, streams, "failed", "", "", "", str(error).partition("\n")[0][:80])
+                break
             kept = found.per_s * stream_s / streams
             cpu_ms = _cpu_ms(found.samples, streams, count - streams)
             verdict = (found.verdict or "valid") if name == OWN else ""
-            report.row(
-                name, streams, f"{found.per_s:.1f}/s", f"{kept:.0%}", f"{cpu_ms:.2f} ms", f"{cpu_ms * found.per_s / 1e3:.2f}", verdict
-            )
+            used = f"{cpu_ms * found.per_s / 1e3:.2f}"
+            report.row(name, streams, f"{found.per_s:.1f}/s", f"{kept:.0%}", f"{cpu_ms:.2f} ms", used, verdict)
             is_behind, streams = bool(found.verdict) or kept < KEPT_SHARE, 2 * streams
 
 

@@ -194,10 +194,14 @@ def read_from_all(urls: Sequence[str], read: "Callable[[str], Awaitable[_Read]]"
     return [one for one in found if not isinstance(one, BaseException)]
 
 
+_PLAIN = {"closed", "open", "abandon", "retry"}
+"""The keys of `load` beside which a default load is closed."""
+
+
 def _add_defaults(document: dict[str, Any]) -> None:
     """Adds a default load and default windows if neither options nor --set have given them."""
     load, measure = document.get("load") or {}, document.get("measure") or {}
-    if not (isinstance(load, dict) and isinstance(measure, dict)) or load.keys() - {"closed", "open"} or _is_scan(load):
+    if not (isinstance(load, dict) and isinstance(measure, dict)) or load.keys() - _PLAIN or _is_scan(load):
         return  # the scenario's checks say what is wrong, and other loads, such as a search or a scan, have defaults of their own
     document |= {"load": load, "measure": measure}
     if "open" not in load:

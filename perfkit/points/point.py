@@ -60,6 +60,7 @@ from perfkit.units import NS_PER_S
 
 _START_FIGURES = tuple(name for name in ColdStart.model_fields if name not in ("repetition", "failed_before_answer", "times_ns"))
 _TIMED_STREAMS = 0.9  # of the client's time; that of a server which counts a stream as done while it is being sent is far below
+_TOLD_OF_STREAMS = 0.02  # of the client's time; a server's times of a stream may end a little after its client's
 _FURTHER = [one.figure.recorded for one in declared(Point) if one.figure.log_tag and not one.figure.is_of_all]
 """The times whose intervals are in `further_intervals`."""
 
@@ -280,11 +281,16 @@ def _abandonment(pool: Pool) -> Abandonment:
     compute_ns = sum(server.times[name].ns for name in ("compute_input", "compute_infer", "compute_output"))
     if pool.parts[0].is_streamed:  # counted and timed however much of it was sent
         server_ns, client_ns = server.success.ns + server.fail.ns, sent.answered_ns + sent.abandoned_ns
-        if executed + server.fail.count != sent.abandoned or server_ns < _TIMED_STREAMS * client_ns:
-            return Abandonment(**recorded, unknown="the server's counts or times of its streams end before they do")
-        beyond_ns = float(max(server_ns - client_ns, 0))
-        share = min(beyond_ns / compute_ns, 1.0) if compute_ns else 0.0
-        return Abandonment(**recorded, wasted_share=share, wasted_ns=beyond_ns, held_ns=beyond_ns / sent.abandoned)
+        if executed + server.fail.count != sent.abandoned:
+            return Abandonment(**recorded, unknown="the server counts other failures or successes besides")
+        if server_ns < _TIMED_STREAMS * client_ns:
+            return Abandonment(**recorded, unknown="the server's times of its streams end before they do")
+        if 0 < (beyond_ns := server_ns - client_ns) < _TOLD_OF_STREAMS * client_ns:
+            told = f"the server's time beyond its clients' is {beyond_ns / client_ns:.1%} of theirs, too little to tell from what both time differently"
+            return Abandonment(**recorded, unknown=told)
+        wasted_ns = float(max(compute_ns - client_ns, 0))  # less what answered streams waited for the server and the network
+        share, held_ns = wasted_ns / compute_ns if compute_ns else 0.0, max(beyond_ns, 0) / sent.abandoned
+        return Abandonment(**recorded, wasted_share=share, wasted_ns=wasted_ns, held_ns=held_ns)
     share = executed / server.success.count if server.success.count else 0.0
     mean_ns, after = server.success.mean_ns or 0.0, recorded["after_ns"]
     held_ns = max(mean_ns - (after.mean or 0.0), 0.0) if executed and after is not None else 0.0

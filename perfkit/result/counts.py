@@ -78,11 +78,11 @@ class Abandonment(Part):
     """`executed` ÷ all requests that the server executed: by their mean time, the share of its computing that went into answers nobody took. Of
     streams `wasted_ns` ÷ the server's computing time."""
     wasted_ns: float | None = None
-    """`executed` × the server's mean computing time of a request. Of streams the server's total time beyond the client's, which is a lower bound: what
-    the answers take on their way is in the client's."""
+    """`executed` × the server's mean computing time of a request. Of streams the server's computing time beyond the client's total time, which is at most
+    what was wasted: waiting and the network are in the client's."""
     held_ns: Annotated[float | None, Figure("held after", "ns", "requests", column="held_after_ns")] = None
     """The server's mean time of a request, queue included, minus the mean time after which they were given up: for so long it worked on for
-    nobody. 0 if it did not. Of streams `wasted_ns` ÷ those given up."""
+    nobody. 0 if it did not. Of streams the server's total time, queue included, beyond the client's ÷ those given up."""
     unknown: str = ""
     """Why the server's part is not known; empty if it is."""
 

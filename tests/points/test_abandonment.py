@@ -25,9 +25,9 @@ def server_counts(counted, answered, left, timed_out=0):
     return ServerCounts(ModelStatistics("1", counted, counted, **times), ("1",), sent)
 
 
-def stream_counts(server_ms, counted=10, failed=0):
+def stream_counts(server_ms, counted=10, failed=0, queue_ms=0):
     """Eight streams of 100 ms, and two given up after 40 ms, as their client saw them; what the server counts, and its time of all together."""
-    times = {name: TotalTime(counted, server_ms * MS) for name in ("success", "compute_infer")}
+    times = {"success": TotalTime(counted, server_ms * MS), "compute_infer": TotalTime(counted, (server_ms - queue_ms) * MS)}
     times["fail"] = TotalTime(failed, failed * 40 * MS)
     sent = AnswerTotals(answered=8, answered_ns=800 * MS, perhaps_answered=2, abandoned=2, abandoned_ns=80 * MS)
     return ServerCounts(ModelStatistics("1", counted, counted, **times), ("1",), sent)
@@ -55,13 +55,15 @@ def test_a_server_that_cancels_wastes_nothing():
     ("counts", "wasted_ms", "share"),
     [
         pytest.param(stream_counts(10 * 100), 120, 0.12, id="it sends both to their end"),
+        pytest.param(stream_counts(10 * 100 + 600, queue_ms=600), 120, 0.12, id="and had both in its queue for long"),
         pytest.param(stream_counts(8 * 100 + 2 * 40), 0, 0.0, id="it stops both, and counts them"),
         pytest.param(stream_counts(8 * 100, counted=8, failed=2), 0, 0.0, id="it stops both, as failures"),
     ],
 )
 def test_the_time_of_streams_beyond_their_clients_is_wasted(counts, wasted_ms, share):
     found = abandonment(counts, is_streamed=True)
-    assert (found.executed, found.wasted_ns, found.held_ns, found.unknown) == (None, wasted_ms * MS, wasted_ms / 2 * MS, "")
+    held_ms = (counts.server.success.ns + counts.server.fail.ns) / MS - 880
+    assert (found.executed, found.wasted_ns, found.held_ns, found.unknown) == (None, wasted_ms * MS, held_ms / 2 * MS, "")
     assert found.wasted_share == pytest.approx(share)
 
 
@@ -72,7 +74,8 @@ def test_the_time_of_streams_beyond_their_clients_is_wasted(counts, wasted_ms, s
         (server_counts(11, answered=8, left=2), {}, "not of this load alone"),
         (server_counts(7, answered=8, left=2), {}, "not of this load alone"),
         (stream_counts(8 * 30 + 2 * 1), {"is_streamed": True}, "end before they do"),
-        (stream_counts(1000, counted=9), {"is_streamed": True}, "end before they do"),
+        (stream_counts(1000, counted=9), {"is_streamed": True}, "other failures or successes"),
+        (stream_counts(8 * 101 + 2 * 40), {"is_streamed": True}, "0.9% of theirs, too little to tell"),
         (server_counts(10, answered=8, left=2, timed_out=1), {}, "may also have executed 1 requests that failed"),
     ],
 )
