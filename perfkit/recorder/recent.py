@@ -79,7 +79,7 @@ class RecentReplies:
         parts, self._parts = self._parts, []
         rows = [np.zeros((3, 0), dtype=np.int64)]
         # a sample of the batches, and of their replies: all of 20,000 replies would take a millisecond
-        every = -(-(self._counted - parts[0][0]) // _MOST_TIMES) if parts else 1
+        every = max(-(-(self._counted - parts[0][0]) // _MOST_TIMES), 1) if parts else 1  # batches may be empty
         skipped = min(every, -(-len(parts) // _MOST_BATCHES) or 1)
         for first, intended_ns, started_ns, finished_ns, is_timed in parts[::skipped]:
             told = self._hole[1] if self._hole is not None and self._hole[0] == first else max(self._told - first, 0)

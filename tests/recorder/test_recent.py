@@ -50,6 +50,17 @@ def test_of_more_replies_than_that_none_is_told_twice(is_open, every):
     assert set(times) <= {1000 + i + 7 * is_open for i in range(4000) if i % 10 != 9}
 
 
+def test_a_second_without_any_reply_has_no_times():
+    recorder = Recorder(window_start_ns=0, window_end_ns=None, is_open=True, is_live=True)
+    recorder.add(replies(1)[0])
+    for _ in recorder.record_pending():
+        pass
+    assert recorder.live_figures(0, 1, 5).times_ns.tolist() == [1007]
+    for _ in recorder.record_pending():  # what a worker does each second, while its target stands still
+        pass
+    assert recorder.live_figures(0, 2, 5).times_ns.tolist() == []
+
+
 def test_of_many_replies_about_a_thousand_are_told():
     recorder = Recorder(window_start_ns=0, window_end_ns=None, is_open=True, is_live=True)
     for reply in replies(20_000):
