@@ -43,11 +43,11 @@ def bucket_counts(times_s):
 
 
 def measured_point(load, repetition, *, seconds, outcomes, times, ended, finished, batch_size=1, cpu_share=0.1, finished_per_s=(),
-                   failed_per_s=(), failures=(), batches=(), series=NO_SERIES, **fields):  # fmt: skip
+                   failed_per_s=(), failures=(), batches=(), series=NO_SERIES, counts=(), **fields):  # fmt: skip
     """A load point in one repetition, as a run measures it."""
     window = Window(
         start_ns=0, end_ns=seconds * NS_PER_S, outcomes={**dict.fromkeys(Outcome, 0), **outcomes}, times=times,
-        counts={"ended": ended, "finished": finished}, finished_per_s=finished_per_s, failures=dict(failures),
+        counts={"ended": ended, "finished": finished, **dict(counts)}, finished_per_s=finished_per_s, failures=dict(failures),
         series=series, batches=tuple(batches), failed_per_s=failed_per_s,
     )  # fmt: skip
     return PointMeasurement(
@@ -72,7 +72,8 @@ def write_result(writer: ResultWriter, measured: Sequence[PointMeasurement], **f
 class Writer:
     """Writes results; `restart` is the share by which this start of the server is slower than the mean. A log has 20 intervals a window.
 
-    `first_tokens_s` gives the times to the first token at a rate, of so many answers at most. Each result has a `workload.seed` of its own, as the scenario says that it was measured with, unless one is given.
+    `parts_s` gives, by the name of a time of parts of streamed answers, these times at a rate, of so many answers at most; `counts` the
+    further counts of a window with so many answers. Of these, `timed_out` were not answered in time. Each result has a `workload.seed` of its own, as the scenario says that it was measured with, unless one is given.
     """
 
     folder: pathlib.Path
@@ -80,7 +81,8 @@ class Writer:
 
     def __call__(self, rates=(), *, concurrencies=(), throughputs=(), model="m", protocol="http", server=(), batch_size=1, seconds=400,
                  repetitions=1, seed=0, restart=0.0, overloaded_from=math.inf, times_s=mm1_times_s, samples=None, rejected=0,
-                 invalid=(), slowest_per_s=100, workload_seed=None, first_tokens_s=None):  # fmt: skip
+                 invalid=(), slowest_per_s=100, workload_seed=None, parts_s=(), counts=lambda _: (),
+                 timed_out=0, not_steady=()):  # fmt: skip
         written = next(self.numbers)
         folder = self.folder / f"result{written}"
         writer = ResultWriter(folder, 1_700_000_000.0)
@@ -99,26 +101,29 @@ class Writer:
                     finished = round(rate * seconds)
                     times = random.gamma(100, load.level / rate / 100, finished)
                 parts = [bucket_counts(one) for one in np.array_split(times, BATCHES)]
-                first_tokens = () if first_tokens_s is None else np.array_split(first_tokens_s(load.level, len(times)), BATCHES)
+                parts_of = {name: np.array_split(part_s(load.level, len(times)), BATCHES) for name, part_s in dict(parts_s).items()}
                 for number, part in enumerate(parts):
                     second = number * seconds // BATCHES
                     logged = {"service_time": part} | ({"response_time": part} if is_open else {})
-                    logged |= {"first_token_time": bucket_counts(first_tokens[number])} if len(first_tokens) else {}
+                    logged |= {name: bucket_counts(of_part[number]) for name, of_part in parts_of.items()}
                     start_s = (repetition * len(loads) + index) * (seconds + 1.0) + second
                     writer.log_point([interval_lines(f"p{index}.r{repetition}", start_s, logged)])
                 codes = ["overloaded"] if is_open and load.level >= overloaded_from else []
+                codes += ["not_steady"] if load.level in not_steady else []
                 measured.append(
-                    self._measured(load, times, finished, parts, repetition, codes, seconds, batch_size, protocol, rejected, invalid)
+                    self._measured(
+                        load, times, finished, parts, repetition, codes, seconds, batch_size, protocol, rejected, invalid, counts, timed_out
+                    )
                 )
         scenario = {
-            "name": model, "target": {"model": model}, "server": {"device": "auto", **dict(server)},
+            "name": model, "target": {"model": model, "api": "openai" if parts_s else "v2"}, "stream": {} if parts_s else None, "server": {"device": "auto", **dict(server)},
             "workload": {"batch_size": batch_size, "seed": written if workload_seed is None else workload_seed},
         }  # fmt: skip
         write_result(writer, measured, scenario=scenario, environment={}, status="complete")
         return folder
 
     @staticmethod
-    def _measured(load, times, finished, parts, repetition, codes, seconds, batch_size, protocol, rejected, invalid):
+    def _measured(load, times, finished, parts, repetition, codes, seconds, batch_size, protocol, rejected, invalid, counts, timed_out):
         is_open, whole = isinstance(load, OpenLoad), bucket_counts(times)
         kinds = {"service_time": whole, "failure_time": bucket_counts([])}
         if is_open:
@@ -126,7 +131,8 @@ class Writer:
             kinds |= {"response_time": whole, "start_delay": quick, "pacing_delay": quick}
         return measured_point(
             load, repetition, protocol=protocol, batch_size=batch_size, seconds=seconds, times=kinds, finished=finished, batches=parts,
-            outcomes={Outcome.OK: len(times), Outcome.REJECTED: rejected},
+            outcomes={Outcome.OK: len(times) - timed_out, Outcome.TIMED_OUT: timed_out, Outcome.REJECTED: rejected},
+            counts=counts(len(times)),
             ended=finished if is_open else round(load.level * seconds / float(np.mean(times))),
             warnings=tuple(MeasurementWarning(code=code, message=f"It was {code}.") for code in codes),
             faults=tuple(MeasurementWarning(code="fault", message="It was not valid.") for level in invalid if level == load.level),

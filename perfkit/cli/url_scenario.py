@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from perfkit.cli.options import add_settings, whole_number
 from perfkit.errors import UsageError
-from perfkit.target.apis import APIS, ENDPOINTS
+from perfkit.target.apis import APIS, ENDPOINTS, V2, api_with
 
 if TYPE_CHECKING:
     from perfkit.scenario.file import ScenarioSource
@@ -85,7 +85,10 @@ def add_api(group: "argparse._ActionsContainer") -> None:
 
 
 def api_of(options: argparse.Namespace) -> dict[str, str]:
-    """The keys of a target that --api and --endpoint give."""
+    """The keys of a target that --api and --endpoint give; raises UsageError if the API has no such endpoint."""
+    if options.endpoint is not None and APIS[options.api or V2.name].endpoint(options.endpoint) is None:
+        owner = api_with(options.endpoint)
+        raise UsageError(f"--endpoint {options.endpoint}: this is one of {owner.title}: add --api {owner.name}")
     return {key: value for key in ("api", "endpoint") if (value := getattr(options, key)) is not None}
 
 

@@ -92,12 +92,18 @@ def _refusal(
     if not any(point.state != "not valid" for point in points):
         reason = f"No measurement is valid ({listed}): the load generator was the bottleneck, or late, or the target was cold; see the warnings of the results."
         return reason, None
-    doubtful = [point for point in points if point.parts is not None and point.parts.verdict != "satisfied"]
-    if doubtful and doubtful[0].meets_slo is None and not parts_met_up_to_per_s(points):
+    doubtful = [point for point in points if point.state != "not valid" and point.parts and point.parts.verdict != "satisfied"]
+    is_met = any(point.meets_slo for point in points)
+    if doubtful and (is_met or doubtful[0].meets_slo is None) and not parts_range_per_s(points)[0]:
         told = f"such as {format_rate_per_s(doubtful[0].rate_per_s)} ({_why_open(doubtful[0])})"
+        missed = "are" if doubtful[0].parts and doubtful[0].parts.verdict == "violated" else "may be"
+        scatter = ", but at higher ones: the measurements scatter, or the times do not rise with the rate" if is_met else ""
         longer = MissingMeasurement.at([point.rate_per_s for point in doubtful], _CLEARER * seconds)
-        return f"The limits on parts of answers are clearly met at no rate below those at which they may be missed, {told}.", longer
-    if judged and not any(point.meets_slo for point in judged):
+        return (
+            f"The limits on parts of answers are clearly met at no rate below those at which they {missed} missed, {told}{scatter}.",
+            longer,
+        )
+    if judged and not is_met:
         lowest = judged[0]
         never = f"The SLO is never met, not even at the lowest rate that counts, {format_rate_per_s(lowest.rate_per_s)} ({_figures(lowest, limits)})"
         below = [point for point in points if point.rate_per_s < lowest.rate_per_s]
@@ -267,8 +273,8 @@ def _bounds(points: Sequence[RatePoint], limits: Mapping[str, int]) -> list[Boun
 
     Where the target missed the SLO while overloaded or not steady, the throughput is a bound. Its standard error is that of the number of
     answers, whose variance is at most about twice its mean. If the throughput fell under overload, the highest rate at which the target kept up
-    is the bound instead. A rate with too many errors is a bound itself. So is the highest rate that clearly meets the limits on parts of
-    answers: no curve is fitted to their times.
+    is the bound instead. A rate with too many errors is a bound itself. Under limits on parts of answers, to whose times no curve is fitted,
+    a bound lies between two measured rates (`parts_range_per_s`).
     """
     bounds = []
     for point in points:
@@ -279,15 +285,20 @@ def _bounds(points: Sequence[RatePoint], limits: Mapping[str, int]) -> list[Boun
         elif point.state == KEPT_UP and _fails_by_errors(point, limits):
             bounds.append(Bound(point.rate_per_s))
     if any(point.parts is not None for point in points):
-        bounds.append(Bound(parts_met_up_to_per_s(points)))
+        met_per_s, missed_per_s = parts_range_per_s(points)
+        bounds.append(Bound(met_per_s, highest_per_s=missed_per_s))
     return bounds
 
 
-def parts_met_up_to_per_s(points: Sequence[RatePoint]) -> float:
-    """The highest rate at which the target kept up and clearly met the limits on parts of answers, below all at which it clearly missed them; else 0."""
-    missed_per_s = min((point.rate_per_s for point in points if point.parts and point.parts.verdict == "violated"), default=math.inf)
-    met = [point.rate_per_s for point in points if point.state == KEPT_UP and point.parts and point.parts.verdict == "satisfied"]
-    return max((rate for rate in met if rate < missed_per_s), default=0.0)
+def parts_range_per_s(points: Sequence[RatePoint]) -> tuple[float, float]:
+    """The highest rate that clearly meets the limits on parts of answers, below all that clearly miss them, and the lowest of these.
+
+    0 and infinity where there is none. Only rates at which the target kept up meet them; measurements that are not valid do not count.
+    """
+    judged = [(point, point.parts.verdict) for point in points if point.parts is not None and point.state != "not valid"]
+    missed_per_s = min((point.rate_per_s for point, verdict in judged if verdict == "violated"), default=math.inf)
+    met = [point.rate_per_s for point, verdict in judged if verdict == "satisfied" and point.state == KEPT_UP]
+    return max((rate for rate in met if rate < missed_per_s), default=0.0), missed_per_s
 
 
 def _relative_error(point: RatePoint) -> float:

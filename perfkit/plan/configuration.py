@@ -5,6 +5,7 @@ Of each: capacity under the SLO, replicas for the demand, predictions, and why i
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -20,7 +21,7 @@ from perfkit.plan.capacity import (
     pareto_front,
     target_concurrency,
 )
-from perfkit.plan.capacity_estimate import closed_loops_lack, estimate_capacity, parts_met_up_to_per_s
+from perfkit.plan.capacity_estimate import closed_loops_lack, estimate_capacity, parts_range_per_s
 from perfkit.plan.evidence import KEPT_UP, Evidence
 from perfkit.plan.forecast import forecast_exhaustion
 from perfkit.plan.input_texts import Price
@@ -201,9 +202,12 @@ def _notes(evidence: Evidence, points: Sequence[RatePoint], decisive: str, capac
             also = "; where the limit was missed, it bounds the capacity from above" if state == "not steady" else ""
             yield f"At {rates} the measurement was {state}: it is left out of the curves{also}."
     if capacity is not None and capacity.is_cut:
-        is_by_parts = capacity.per_s == parts_met_up_to_per_s(points)
+        met_per_s, missed_per_s = parts_range_per_s(points)
         reason = "the target's throughput under overload or the rate at which its errors miss the SLO"
-        reason = "the highest measured rate that clearly meets the limits on parts of answers" if is_by_parts else reason
+        if capacity.per_s == met_per_s:
+            lowest = f"and the lowest that clearly misses them is {format_rate_per_s(missed_per_s)}"
+            lowest = "and none clearly misses them" if math.isinf(missed_per_s) else lowest
+            reason = f"the highest measured rate that clearly meets the limits on parts of answers, {lowest}: measure more rates above it"
         yield f"The capacity is limited to {format_rate_per_s(capacity.per_s)}, {reason}."
     met = [point.rate_per_s for point in points if point.meets_slo]
     missed = [point.rate_per_s for point in points if point.meets_slo is False]
@@ -314,7 +318,8 @@ def _assumptions(inputs: PlanInputs, chosen: ConfigurationPlan) -> Iterator[str]
     if inputs.slo.further_ns:
         parts = " and ".join(FURTHER[name].removesuffix("'s") for name in inputs.slo.further_ns)
         yield (
-            f"The limits on {parts} are judged at the measured rates alone: the capacity is at most the highest that clearly meets them. "
+            f"The limits on {parts} are judged at the measured rates alone: the plan uses at most the highest that clearly meets them, and the capacity "
+            "may be as high as the lowest that clearly misses them. "
             "Curves, predictions and models are of response times; no what-ifs are answered."
         )
     yield "A restart of the server changes all its times by one factor; the measured variation of that factor is weighted with an assumed 3 %."

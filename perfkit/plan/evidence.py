@@ -47,6 +47,10 @@ class OpenPoint:
     part_batches: Mapping[str, tuple[BucketCounts, ...]] = dataclasses.field(default_factory=dict)
     """The same of every other kind of time in the log, such as `first token time`."""
 
+    def times_of(self, recorded: str) -> tuple[BucketCounts, ...]:
+        """The same of the time that is recorded under this name, such as `first_token_time`; empty without any in the log."""
+        return self.part_batches.get(recorded.replace("_", " "), ())
+
     @property
     def rate_per_s(self) -> float:
         """The arrival rate."""

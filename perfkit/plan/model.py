@@ -182,7 +182,7 @@ class RankedConfiguration:
     """By name: `capacity` in inferences per second, `replicas`, `price` an hour, percentiles in nanoseconds at the planned rate, `error_rate`,
     `gpu_memory` in bytes, `energy` in joules per inference."""
     first_is_cheaper: float | None
-    """The probability that the first configuration costs less; None for the first itself."""
+    """The probability that the first configuration costs less, the lowest one where a capacity is known only to lie between two rates; None for the first itself."""
     times_as_much: float | None
     """How many times as much data would tell a tied configuration from the first; infinite above 100, None unless tied with the first."""
 

@@ -29,6 +29,8 @@ class _Candidate:
     plan: ConfigurationPlan
     costs: tuple[float, ...]
     """The cost an hour of the replicas that each draw of the capacity needs; without prices, their number."""
+    lowest_costs: tuple[float, ...]
+    """The same for `Capacity.highest_draws_per_s`."""
     figures: Mapping[str, Estimate]
     """By their names in constraints."""
 
@@ -40,7 +42,8 @@ def rank_configurations(
 
     Ranked are the configurations that satisfy all constraints or, if none does, those for which that cannot be told. One is cheaper than
     another if its cost is lower with a probability of at least `pair_confidence`, over independent draws of both capacities: 95 % for two,
-    and so much more for several that all differences are right with 95 %.
+    and so much more for several that all differences are right with 95 %. Where a capacity is known only to lie between two measured rates,
+    an order is claimed only if it holds wherever the capacity lies.
     """
     candidates = [
         _candidate(one, source, inputs, compares_costs=compares_costs)
@@ -52,7 +55,7 @@ def rank_configurations(
     ranked_verdict = next((verdict for verdict in ("holds", "cannot be told") if verdict in verdicts), None)
     ranked = [candidate for candidate, verdict in zip(candidates, verdicts, strict=True) if verdict == ranked_verdict]
     needed = pair_confidence(len(ranked))
-    ranks = shared_ranks(len(ranked), lambda one, other: probability_below(ranked[one].costs, ranked[other].costs) >= needed)
+    ranks = shared_ranks(len(ranked), lambda one, other: probability_below(ranked[one].costs, ranked[other].lowest_costs) >= needed)
     rank_of = {candidate.plan.name: rank for candidate, rank in zip(ranked, ranks, strict=True)}
     order = sorted(
         zip(candidates, judged, verdicts, strict=True),
@@ -66,7 +69,7 @@ def rank_configurations(
             verdict=verdict,
             judgements=tuple((constraint.text, judgement) for constraint, judgement in zip(inputs.constraints, judgements, strict=True)),
             figures=candidate.figures,
-            first_is_cheaper=None if first is None or candidate is first else probability_below(first.costs, candidate.costs),
+            first_is_cheaper=None if first is None or candidate is first else probability_below(first.costs, candidate.lowest_costs),
             times_as_much=_times_as_much(first, candidate, needed) if first is not None and rank_of.get(candidate.plan.name) == 1 else None,
         )
         for candidate, judgements, verdict in order
@@ -85,10 +88,13 @@ def _candidate(one: ConfigurationPlan, evidence: Evidence, inputs: PlanInputs, *
     capacity, fleet = one.capacity, one.fleet
     assert capacity is not None
     assert fleet is not None
-    needed = [inputs.count_replicas(inputs.demand_per_s, draw * one.batch_size).replicas for draw in _draws_per_s(capacity)]
+    needed, fewest = (
+        [inputs.count_replicas(inputs.demand_per_s, draw * one.batch_size).replicas for draw in _above_zero(draws_per_s, capacity)]
+        for draws_per_s in (capacity.draws_per_s, capacity.highest_draws_per_s)
+    )
     price = one.price_per_hour if one.price_per_hour is not None and compares_costs else 1.0
     # the plan uses the lower limit of the capacity, so that the planned number is the upper end
-    low, high = min(float(np.quantile(needed, _ENDS[0], method="inverted_cdf")), fleet.replicas), float(fleet.replicas)
+    low, high = min(float(np.quantile(fewest, _ENDS[0], method="inverted_cdf")), fleet.replicas), float(fleet.replicas)
     figures = {
         "capacity": Estimate(capacity.per_s * one.batch_size, capacity.low_per_s * one.batch_size, capacity.high_per_s * one.batch_size)
     }
@@ -108,12 +114,12 @@ def _candidate(one: ConfigurationPlan, evidence: Evidence, inputs: PlanInputs, *
         reach = _energy_reach(evidence)
         ends = (None, None) if reach is None else (one.energy.gross_j * math.exp(-reach), one.energy.gross_j * math.exp(reach))
         figures["energy"] = Estimate(one.energy.gross_j, *ends)
-    return _Candidate(one, tuple(price * count for count in needed), figures)
+    return _Candidate(one, tuple(price * count for count in needed), tuple(price * count for count in fewest), figures)
 
 
-def _draws_per_s(capacity: Capacity) -> list[float]:
+def _above_zero(draws_per_s: Sequence[float], capacity: Capacity) -> list[float]:
     """The draws above zero; the estimate if there are none."""
-    return [draw for draw in capacity.draws_per_s if draw > 0] or [capacity.per_s]
+    return [draw for draw in draws_per_s if draw > 0] or [capacity.per_s]
 
 
 def _as_planned(figures: Mapping[str, Estimate]) -> dict[str, Estimate]:
@@ -170,7 +176,7 @@ def _times_as_much(first: _Candidate, other: _Candidate, needed: float) -> float
 def _log_unit_cost(one: ConfigurationPlan, needed: float) -> tuple[float, float]:
     """The median of ln(price ÷ capacity), and how far the quantile `needed` and the opposite one lie from it, on average."""
     assert one.capacity is not None
-    low, middle, high = np.log(np.quantile(_draws_per_s(one.capacity), [1 - needed, 0.5, needed])).tolist()
+    low, middle, high = np.log(np.quantile(_above_zero(one.capacity.draws_per_s, one.capacity), [1 - needed, 0.5, needed])).tolist()
     return math.log(one.price_per_hour or 1.0) - math.log(one.batch_size) - middle, (high - low) / 2
 
 

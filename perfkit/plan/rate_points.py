@@ -13,10 +13,13 @@ from perfkit.plan.model import PartsVerdict, RatePoint
 from perfkit.plan.rate_curve import FEWEST_RATES, RateCurve, Repetition, fit_rate_curve
 from perfkit.plan.slo_capacity import CONFIDENCE
 from perfkit.result.distribution import QUANTILES
+from perfkit.result.json_file import as_mapping
+from perfkit.scenario.slo import FURTHER_KEYS
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.percentiles import is_withheld, minimum_samples
 from perfkit.stats.ratio_interval import Estimate, share_interval
 from perfkit.stats.slo import FailedShare, JudgedTimes, SloLimits, judge_slo
+from perfkit.target.apis import APIS, V2
 
 _BY_SERIOUSNESS = ("overloaded", "not steady", KEPT_UP, "not valid")
 
@@ -30,11 +33,22 @@ def rate_points(evidence: Evidence, slo: SloLimits, idle_power_w: float | None) 
 def check_parts(evidence: Sequence[Evidence], slo: SloLimits) -> None:
     """Raises UsageError if a configuration has no times at all of a part of answers that has a limit."""
     for one, recorded in itertools.product(evidence, slo.further_ns):
-        if one.open_points and not any(recorded.replace("_", " ") in point.part_batches for point in one.open_points):
-            raise UsageError(
-                f"--slo: {', '.join(one.sources)}: latency.hlog is missing, or has no {recorded.replace('_', ' ')}, which only streams have: "
-                "measure with stream: {}, or leave out its limit"
-            )
+        if one.open_points and not any(point.times_of(recorded) for point in one.open_points):
+            raise UsageError(f"--slo: {', '.join(one.sources)}: {_why_without(one, recorded)}")
+
+
+def _why_without(evidence: Evidence, recorded: str) -> str:
+    """Why the results hold no times of a part of answers, and what to do."""
+    key, target = FURTHER_KEYS[recorded], as_mapping(evidence.scenario.get("target"))
+    api = APIS.get(str(target.get("api")), V2)
+    if key not in api.slo_parts:
+        owner = next(one for one in APIS.values() if key in one.slo_parts)
+        return f"{key} is for api: {owner.name}; use {' or '.join(api.slo_parts)}"
+    if not any(point.batches for point in evidence.open_points):
+        return f"latency.hlog is missing, and a limit on {key} needs it"
+    if evidence.scenario.get("stream") is None:
+        return f"only streams have {key}: measure with stream: {{}}, or leave out its limit"
+    return f"no answer has {key}: see the warnings of the results, or leave out its limit"
 
 
 def fit_curves(evidence: Evidence, names: Sequence[str]) -> dict[str, RateCurve]:
@@ -100,7 +114,7 @@ def _rate_point(
     samples = sum(point.measured.times.count for point in counted)
     throughput = _weighted(counted, [point.measured.throughput_per_s for point in counted])
     error_rate = FailedShare.over([(point.measured.requests.scheduled, point.measured.failed_share) for point in counted]).estimate
-    parts = _judge_parts(counted, slo, load_points)
+    parts = _judge_parts(counted, slo, load_points, is_not_steady=state == "not steady")
     power_w, idle_w = _gpu_power_w(counted), _gpu_idle_w(counted) if idle_power_w is None else idle_power_w
     return RatePoint(
         rate_per_s=points[0].rate_per_s,
@@ -122,19 +136,18 @@ def _rate_point(
     )
 
 
-def _judge_parts(points: Sequence[OpenPoint], slo: SloLimits, load_points: int) -> PartsVerdict | None:
-    """The verdict on the limits on parts of answers, as a run gives it; None without such limits.
-
-    Ok answers without such a time, as those of a single token have none per token, count as unknown.
-    """
+def _judge_parts(points: Sequence[OpenPoint], slo: SloLimits, load_points: int, *, is_not_steady: bool) -> PartsVerdict | None:
+    """The verdict on the limits on parts of answers, as a run gives it; None without such limits."""
     if not slo.further_ns:
         return None
     further = {}
     for recorded in slo.further_ns:
-        windows = [point.part_batches.get(recorded.replace("_", " "), ()) for point in points]
+        windows = [point.times_of(recorded) for point in points]
         times = BucketCounts.merged(batch for window in windows for batch in window)
-        further[recorded] = JudgedTimes(times, windows, unknown=sum(point.measured.requests.ok for point in points) - times.count)
-    judged = judge_slo(SloLimits({}, further_ns=slo.further_ns), JudgedTimes(), 0.0, further=further, load_points=load_points)
+        unknown = sum(point.measured.count_unknown(recorded) for point in points)
+        further[recorded] = JudgedTimes(times, windows, unknown=unknown)
+    limits = SloLimits({}, further_ns=slo.further_ns)
+    judged = judge_slo(limits, JudgedTimes(), 0.0, further=further, load_points=load_points, is_not_steady=is_not_steady)
     return PartsVerdict(judged.verdict, "; ".join(sentence for verdict, sentence in judged.limits if verdict == judged.verdict))
 
 

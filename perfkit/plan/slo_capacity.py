@@ -33,6 +33,8 @@ class Bound(NamedTuple):
 
     per_s: float
     error: float = 0.0
+    highest_per_s: float | None = None
+    """Where the bound is known only to lie between `per_s` and this rate, which may be infinite; None where it is `per_s`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -55,7 +57,14 @@ class Capacity:
     speed_elasticity: float = 1.0
     """The growth of the capacity, in percent, if the server becomes one percent faster."""
     draws_per_s: tuple[float, ...] = dataclasses.field(default=(), repr=False, metadata={"exclude": True})
-    """Draws from the distribution of the capacity, ascending. The ends of the interval are their quantiles."""
+    """Draws from the distribution of the capacity, ascending. The lower end of the interval is their quantile."""
+    highest_draws_per_s: tuple[float, ...] = dataclasses.field(default=(), repr=False, metadata={"exclude": True})
+    """The same if each bound is the highest that it may be; the upper end of the interval is their quantile."""
+
+    @property
+    def is_between_rates(self) -> bool:
+        """Whether a bound decides that is known only to lie between two measured rates."""
+        return self.is_cut and self.highest_draws_per_s != self.draws_per_s
 
 
 def lowest_capacity(capacities: Sequence[Capacity]) -> Capacity:
@@ -73,6 +82,7 @@ def lowest_capacity(capacities: Sequence[Capacity]) -> Capacity:
         is_cut=estimate.is_cut,
         high_per_s=min(one.high_per_s for one in capacities),
         draws_per_s=tuple(map(min, zip(*(one.draws_per_s for one in capacities), strict=True))),
+        highest_draws_per_s=tuple(map(min, zip(*(one.highest_draws_per_s for one in capacities), strict=True))),
     )
 
 
@@ -156,17 +166,20 @@ def capacity_under_limit(
     elasticity = sensitivity / np.maximum(sensitivity - 1, 0.1)
     shifts = _shuffled_t_quantiles(random, DRAWS, spread.run_degrees) * spread.run_sd / math.sqrt(spread.runs)
     unbounded = load * curves.saturation_per_s * np.exp(-shifts * elasticity)
-    draws, most = unbounded, math.inf
+    draws, highest_draws, most = unbounded, unbounded, math.inf
     for bound in bounds:
-        draws = np.minimum(draws, bound.per_s * np.exp(bound.error * random.standard_normal(DRAWS) - shifts))
-        most = min(most, bound.per_s * math.exp(_NORMAL_REACH * bound.error))
+        factors = np.exp(bound.error * random.standard_normal(DRAWS) - shifts)
+        highest_per_s = bound.per_s if bound.highest_per_s is None else bound.highest_per_s
+        draws, highest_draws = np.minimum(draws, bound.per_s * factors), np.minimum(highest_draws, highest_per_s * factors)
+        most = min(most, highest_per_s * math.exp(_NORMAL_REACH * bound.error))
     middle = float(np.median(unbounded))
     cut = min([middle, *(bound.per_s for bound in bounds)])
     is_bounded = float(np.quantile(unbounded, (1 - CONFIDENCE) / 2)) > cut  # then the percentile does not decide
-    low, high = (float(one) for one in np.quantile(draws, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]))
+    low, high = float(np.quantile(draws, (1 - CONFIDENCE) / 2)), float(np.quantile(highest_draws, (1 + CONFIDENCE) / 2))
     return Capacity(
         cut, min(low, cut), min(max(high, cut), most), is_cut=middle > cut,
-        **({} if is_bounded else _cluster_facts(found, cut, limit_ns)), speed_elasticity=float(np.median(elasticity)), draws_per_s=tuple(np.sort(draws).tolist()),
+        **({} if is_bounded else _cluster_facts(found, cut, limit_ns)), speed_elasticity=float(np.median(elasticity)),
+        draws_per_s=tuple(np.sort(draws).tolist()), highest_draws_per_s=tuple(np.sort(highest_draws).tolist()),
     )  # fmt: skip
 
 

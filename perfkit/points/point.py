@@ -153,7 +153,8 @@ def _make_point(pool: Pool, intervals: Mapping[float, PercentileInterval], repet
     """A load point; `repetition` and its `own` window are None for pooled repetitions."""
     parts, windows, first = pool.parts, pool.windows, pool.parts[0]
     recorded, requests = pool.recorded(Point), _requests(pool)
-    tokens = Tokens(**pool.recorded(Tokens)) if pool.count("tokens_reported") + pool.count("tokens_unreported") else None
+    has_tokens = any(map(pool.count, ("tokens_reported", "tokens_unreported", "per_token_cut_off")))
+    tokens = Tokens(**pool.recorded(Tokens)) if has_tokens else None
     has_all_tokens = tokens is not None and not pool.count("tokens_unreported")
     has_goodput = first.has_slo and not (first.has_token_slo and pool.count("per_token_unknown"))
     without_slot = requests.dropped - pool.count("unsent")

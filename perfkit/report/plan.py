@@ -34,7 +34,7 @@ from perfkit.report.plan_tables import (
 from perfkit.report.render import render_csv, render_html, render_markdown
 from perfkit.report.table import Table
 from perfkit.result.distribution import QUANTILES
-from perfkit.scenario.slo import FURTHER_TIMES
+from perfkit.scenario.slo import FURTHER_KEYS
 from perfkit.stats.slo import SloLimits
 from perfkit.units import format_duration_ns, format_exact_duration, format_percent, format_rate_per_s
 
@@ -297,9 +297,8 @@ def slo_text(slo: SloLimits) -> str:
     """The limits in words: `p99 < 180.6 ms, errors < 0.1 %`."""
     names = {quantile: name.replace("_", ".") for name, quantile in QUANTILES.items()}
     limits = [f"{names[quantile]} < {format_exact_duration(limit_ns)}" for quantile, limit_ns in slo.percentiles_ns.items()]
-    keys = {recorded: key for key, recorded in FURTHER_TIMES.items()}
     limits += [
-        f"{keys[recorded].replace('_', ' ')} {names[quantile]} < {format_exact_duration(limit_ns)}"
+        f"{FURTHER_KEYS[recorded].replace('_', ' ')} {names[quantile]} < {format_exact_duration(limit_ns)}"
         for recorded, of_part in slo.further_ns.items()
         for quantile, limit_ns in of_part.items()
     ]

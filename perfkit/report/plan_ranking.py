@@ -163,12 +163,20 @@ def ranking_answer(plan: CapacityPlan) -> Iterator[str]:
     is_cheaper, dearer = ("is cheaper", "cost more") if plan.compares_costs else ("needs fewer replicas", "need more")
     needed, among = _needed(plan), f" among {len(ranked) + 1} configurations" if len(ranked) > 1 else ""
     for other in tied[:_MOST_LISTED]:
-        chance = other.first_is_cheaper or 0.0
+        pair, chance = (by_name[first.name], by_name[other.name]), other.first_is_cheaper or 0.0
         likely, chance = (first, chance) if chance >= 0.5 else (other, 1 - chance)
+        reason = (
+            f"{likely.name} {is_cheaper} with a probability of {_percent(chance)}, and {needed} would be needed{among}. "
+            f"{_remedy(plan, *pair, other.times_as_much or math.inf)}"
+        )
+        if between := [one.name for one in pair if one.capacity is not None and one.capacity.is_between_rates]:
+            reason = (
+                f"The capacity of {' and of '.join(between)} is known only to lie between two measured rates: measure more rates between the highest "
+                "that clearly meets the limits on parts of answers and the lowest that clearly misses them."
+            )
         yield (
             f"{first.name} and {other.name} are indistinguishable in {'cost' if plan.compares_costs else 'number of replicas'}: {amount(first)} and "
-            f"{amount(other)}. {likely.name} {is_cheaper} with a probability of {_percent(chance)}, and {needed} would be needed{among}. "
-            f"{_remedy(plan, by_name[first.name], by_name[other.name], other.times_as_much or math.inf)}"
+            f"{amount(other)}. {reason}"
         )
     if more := tied[_MOST_LISTED:]:
         yield f"Also indistinguishable from {first.name}: {', '.join(one.name for one in more)}."
@@ -269,6 +277,7 @@ def ranking_table(plan: CapacityPlan) -> Table:
     ranks = (
         f"Equal ranks: the data cannot tell them apart. Rank 3 means that two others {'are cheaper' if plan.compares_costs else 'need fewer replicas'}, each with a probability of at least "
         f"{_needed(plan)}, so that all differences are right with 95 %. The probability is that of independent draws from the distributions of both capacities, which also give their intervals. "
+        f"{'Where a capacity is known only to lie between two measured rates, it is the lowest. ' if plan.inputs.slo.further_ns else ''}"
     )
     note = f"{'' if is_single else ranks}Intervals are 90 %. Replicas{' and cost' if plan.compares_costs else ''} follow from the lower limit of the capacity, so the interval lies below the planned value. Capacity is in inferences per second."
     return Table.of("ranking", RANKING.title_of(plan), columns, plan.ranking, note).without_empty_columns("rank")

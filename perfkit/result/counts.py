@@ -149,6 +149,10 @@ class Tokens(Part):
     """The answers that report their tokens."""
     several_in_event: Annotated[int, Figure(recorded=KEY)]
     """Streamed answers with more tokens than events, so that a gap between events is not the time of a token."""
+    per_token_unknown: Annotated[int, Figure(recorded=KEY)] = 0
+    """Streamed answers whose time per token is not known, because the tokens after their first event are not. 0 in results of earlier versions."""
+    per_token_cut_off: Annotated[int, Figure(recorded=KEY)] = 0
+    """Streams that began, and then timed out or were unfinished, so that they have no time per token. 0 in results of earlier versions."""
 
     @property
     def output_per_answer(

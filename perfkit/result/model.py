@@ -368,6 +368,12 @@ class Point(Part):
         ours = self.requests.dropped + self.requests.unfinished
         return self.failed_share.low * self.requests.judged - ours > MOST_FAILED_SHARE * self.requests.judged
 
+    def count_unknown(self, name: str) -> int:
+        """The number of requests whose time of this name is not known, such as `time_per_output_token`; see `Window.count_unknown`."""
+        if self.tokens is None or name != "time_per_output_token":
+            return 0
+        return self.tokens.per_token_unknown + self.tokens.per_token_cut_off
+
     @property
     def server_gpus(self) -> list[GpuFigures]:
         """The GPUs, without those that the target is known not to use."""

@@ -23,7 +23,8 @@ def check_api(scenario: Section, target: Target, prompts: Prompts | None, *, is_
             f"workload.prompts.extra.{several}: events of several answers in one stream cannot be timed: remove it, or remove stream"
         )
     if key := next((key for key in api.absent_keys if _is_given(scenario, key)), None):
-        hint = "; prompts go into workload.prompts, and sampling options into its extra" if key.startswith("workload.") else ""
+        has_hint = api.takes_prompts and key.startswith("workload.")
+        hint = "; prompts go into workload.prompts, and sampling options into its extra" if has_hint else ""
         raise ValueError(f"{key}: {api.title} has none: remove it, or target.api: {api.name}{hint}")
 
 

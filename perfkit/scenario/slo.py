@@ -9,6 +9,7 @@ from perfkit.scenario.section import Duration, Section, Share
 
 FURTHER_TIMES = {"first_response": "first_response_time", "first_token": "first_token_time", "per_token": "time_per_output_token"}
 """The keys of an SLO with limits on other times than that of the whole answer, and the names under which these are recorded."""
+FURTHER_KEYS = {recorded: key for key, recorded in FURTHER_TIMES.items()}
 _Limit = Annotated[Duration, Field(gt=0)]
 
 
@@ -65,9 +66,8 @@ class Slo(PercentileLimits):
     def limits_ns(self) -> dict[str, tuple[str, str, int]]:
         """All limits on times by name, `p99` or `first_token.p99`: the name under which the time is recorded, the percentile, and the limit."""
         own = {name: ("response_time", name, limit_ns) for name, limit_ns in self.percentiles_ns.items()}
-        keys = {recorded: key for key, recorded in FURTHER_TIMES.items()}
         return own | {
-            f"{keys[recorded]}.{name}": (recorded, name, limit_ns)
+            f"{FURTHER_KEYS[recorded]}.{name}": (recorded, name, limit_ns)
             for recorded, limits in self.further.items()
             for name, limit_ns in limits.percentiles_ns.items()
         }

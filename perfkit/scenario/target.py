@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from perfkit.scenario.section import Count, Cpus, Duration, Section, Size, Text
 from perfkit.target.address import Address, WireProtocol, host_name, redacted_url
-from perfkit.target.apis import APIS, Api, ApiName, Endpoint, EndpointName
+from perfkit.target.apis import APIS, Api, ApiName, Endpoint, EndpointName, api_with
 from perfkit.target.command import check_ports, command_words, takes_ports
 
 
@@ -236,8 +236,8 @@ class Target(Section):
 
     @pydantic.model_validator(mode="after")
     def _has_keys_of_its_api(self) -> Self:
-        if self.spoken_api.endpoint(self.endpoint) is None:
-            owner = next(one for one in APIS.values() if one.endpoint(self.endpoint))
+        if self.endpoint is not None and self.spoken_api.endpoint(self.endpoint) is None:
+            owner = api_with(self.endpoint)
             raise ValueError(f"endpoint: {self.endpoint} is one of {owner.title}: add api: {owner.name}, or remove endpoint")
         if self.spoken_api.is_http_only and "grpc" in self.load_protocols:
             raise ValueError(f"api: {self.api} is spoken over HTTP: give an http:// or https:// url, or protocols: [http]")

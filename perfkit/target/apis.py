@@ -77,3 +77,8 @@ OPENAI = Api(
 )
 APIS: Mapping[str, Api] = {one.name: one for one in (V2, OPENAI)}
 ENDPOINTS = tuple(endpoint.name for api in APIS.values() for endpoint in api.endpoints if endpoint.name)
+
+
+def api_with(endpoint: str) -> Api:
+    """The first API that has the endpoint, which is one of `ENDPOINTS`."""
+    return next(api for api in APIS.values() if api.endpoint(endpoint))

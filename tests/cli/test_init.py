@@ -54,6 +54,13 @@ def test_the_shipped_scenarios_are_listed_with_what_they_are_for(perfkit):
     assert (neither.code, "--list lists the scenarios that perfkit ships" in neither.stderr) == (2, True)
 
 
+@pytest.mark.parametrize("options", [["init"], ["init", "-m", "m"], ["run", "-m", "m"]])
+def test_an_endpoint_of_another_api_is_refused_with_the_option_that_is_missing(perfkit, options):
+    finished = perfkit.run(*options, URL, "--endpoint", "chat")
+    assert (finished.code, finished.stdout) == (2, "")
+    assert finished.stderr.endswith("--endpoint chat: this is one of OpenAI's API: add --api openai\n")
+
+
 @pytest.mark.parametrize("options", [[], ["-m", "simple"]])
 def test_each_url_is_contacted_and_those_that_do_not_answer_are_named(perfkit, server, options):
     finished = perfkit.run("init", server.http, "grpc://127.0.0.1:9", *options)

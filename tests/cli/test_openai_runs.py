@@ -9,6 +9,7 @@ from tests.openai_server import MODEL, Answers, openai_server
 
 MS = 1_000_000
 ONCE = {"warmup": "0s", "requests": 12, "repetitions": 1}
+NONE_UNKNOWN = {"per_token_unknown": 0, "per_token_cut_off": 0}
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def test_a_stream_of_chat_has_the_times_of_tokens(measured):
     )
     assert point["first_token_time_ns"]["min"] >= 30 * MS
     assert point["time_per_output_token_ns"]["p50"] > 5 * MS
-    assert point["tokens"] == {"input": 84, "output": 48, "reported": 12, "several_in_event": 0}
+    assert point["tokens"] == {"input": 84, "output": 48, "reported": 12, "several_in_event": 0, **NONE_UNKNOWN}
     assert point["output_tokens_per_s"] == pytest.approx(4 * point["throughput_per_s"])
     assert point["input_tokens_per_s"] == pytest.approx(7 * point["throughput_per_s"])
     assert point["first_response_time_ns"] is point["response_gap_ns"] is None
@@ -57,7 +58,7 @@ def test_a_stream_of_chat_has_the_times_of_tokens(measured):
 def test_answers_in_one_piece_have_tokens_and_no_times_of_them(measured, engine):
     answers = Answers()
     point = measured(answers, target={"engine": engine})
-    assert point["tokens"] == {"input": 84, "output": 48, "reported": 12, "several_in_event": 0}
+    assert point["tokens"] == {"input": 84, "output": 48, "reported": 12, "several_in_event": 0, **NONE_UNKNOWN}
     assert point["output_tokens_per_s"] > 0
     assert point["first_token_time_ns"] is point["time_per_output_token_ns"] is point["responses"] is None
     assert not codes(point) & {"tokens_unreported", "first_tokens_unknown"}
@@ -83,7 +84,14 @@ def test_reasoning_is_the_first_sign_of_an_answer(measured):
 @pytest.mark.parametrize(("usage", "tokens"), [("final", 12), ("chunks", 12)])
 def test_an_event_may_have_several_tokens(measured, usage, tokens):
     point = measured(Answers(tokens=tokens, usage=usage, gap_s=0.01), stream={})
-    assert point["tokens"] == {"input": 84, "output": 12 * tokens, "reported": 12, "several_in_event": 12}
+    assert point["tokens"] == {
+        "input": 84,
+        "output": 12 * tokens,
+        "reported": 12,
+        "several_in_event": 12,
+        **NONE_UNKNOWN,
+        "per_token_unknown": 12 * (usage == "final"),
+    }
     assert "several_tokens_in_event" in codes(point)
     if usage == "final":
         assert point["time_per_output_token_ns"] is None, "the tokens of the first event are not known"
@@ -95,14 +103,21 @@ def test_an_event_may_have_several_tokens(measured, usage, tokens):
 
 def test_several_workers_count_tokens_together(measured):
     point = measured(Answers(), stream={}, measure={**ONCE, "workers": 2}, load={"closed": {"concurrency": [4]}})
-    assert point["tokens"] == {"input": 84, "output": 48, "reported": 12, "several_in_event": 0}
+    assert point["tokens"] == {"input": 84, "output": 48, "reported": 12, "several_in_event": 0, **NONE_UNKNOWN}
     assert point["time_per_output_token_ns"]["count"] == 12
 
 
 @pytest.mark.parametrize("stream", [None, {}])
 def test_without_usage_no_figure_of_tokens_is_shown(measured, stream):
     point = measured(Answers(usage="off"), stream=stream)
-    assert point["tokens"] == {"input": 0, "output": 0, "reported": 0, "several_in_event": 0}
+    assert point["tokens"] == {
+        "input": 0,
+        "output": 0,
+        "reported": 0,
+        "several_in_event": 0,
+        **NONE_UNKNOWN,
+        "per_token_unknown": 0 if stream is None else 12,
+    }
     assert point["output_tokens_per_s"] is point["input_tokens_per_s"] is point["time_per_output_token_ns"] is None
     assert (point["first_token_time_ns"] is None) == (stream is None)
     assert "tokens_unreported" in codes(point)

@@ -88,6 +88,15 @@ def test_a_rate_that_fails_limits_the_capacity_and_the_percentile_no_longer_deci
     assert found.low_per_s == pytest.approx(60.0 * math.exp(-2.353 * 0.03 / math.sqrt(2)), rel=0.01)
 
 
+def test_a_bound_between_two_rates_ends_the_interval_at_the_higher_one(measure):
+    random = np.random.default_rng(5)
+    found = capacity(random, measure(random, 200.0), Spread(0.03, 3, 2, 0.02, 10), bounds=[Bound(60.0, highest_per_s=70.0)])
+    assert (found.per_s, found.high_per_s, found.is_between_rates) == (60.0, 70.0, True)
+    assert found.low_per_s == pytest.approx(60.0 * math.exp(-2.353 * 0.03 / math.sqrt(2)), rel=0.01)
+    assert np.median(found.draws_per_s) == pytest.approx(60.0, rel=0.01)
+    assert np.median(found.highest_draws_per_s) == pytest.approx(70.0, rel=0.01)
+
+
 def test_the_speed_of_restarts_widens_the_interval(measure):
     """A server slower by ε has a capacity lower by ε·(1+S)/S; of M/M/1, S = ρ/(1 - ρ), so 1.3 ε at 77 %."""
     random = np.random.default_rng(6)
