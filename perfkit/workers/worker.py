@@ -232,11 +232,20 @@ async def run_workloads(
             sendings.append(_Sending(loop, recorder, load))
         warm_up = None
         if spec.warm_up is not None:
-            sender, requests, _ = sources[0]
+            sender, requests, recorder = sources[0]
             assert not isinstance(requests, SequenceRequests)
+            assert isinstance(recorder, Recorder)
             pacer = closing.enter_context(contextlib.closing(make_pacer(clock)))
             warm_up = make_warm_up(
-                spec, spec.warm_up, sender, requests, arrivals=_first_arrivals(spec.warm_up, spec), phases=phases, clock=clock, pacer=pacer
+                spec,
+                spec.warm_up,
+                sender,
+                requests,
+                recorder.add_untimed,
+                arrivals=_first_arrivals(spec.warm_up, spec),
+                phases=phases,
+                clock=clock,
+                pacer=pacer,
             )
         loops = LoopGroup([sending.loop for sending in sendings])
         on_loop(loops)

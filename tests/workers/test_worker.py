@@ -96,9 +96,10 @@ def test_a_point_that_is_stopped_in_its_warm_up_has_no_window():
     assert (point.ending.reason, point.ending.cause) == ("enough", StopCause.INTERRUPTED)
 
 
-@pytest.mark.parametrize(
-    "warm_up", [ClosedPlan(8, 0), OpenPlan(400.0, "constant", Schedule("constant", constant_rate(400.0), (0, 0, 0)), None, None)]
-)
+WARM_UPS = [ClosedPlan(8, 0), OpenPlan(400.0, "constant", Schedule("constant", constant_rate(400.0), (0, 0, 0)), None, None)]
+
+
+@pytest.mark.parametrize("warm_up", WARM_UPS)
 def test_a_warm_up_with_a_load_of_its_own_is_sent_first_and_leaves_the_window_alone(warm_up):
     sent = []
 
@@ -111,6 +112,23 @@ def test_a_warm_up_with_a_load_of_its_own_is_sent_first_and_leaves_the_window_al
     assert window.outcomes[Outcome.OK] == window.count("finished") == 4 * 10_000 // 20
     # 400 a second for 2 s, then those of the load point's own second of warm-up
     assert len(sent) == pytest.approx(800 + 4 * 11_000 // 20, abs=1)
+
+
+@pytest.mark.parametrize("warm_up", WARM_UPS)
+def test_requests_of_a_warm_up_that_are_not_answered_in_time_do_not_end_the_load(warm_up):
+    """And what the server counted is compared with all that were sent."""
+    sent = []
+
+    def script(index):
+        sent.append(index)
+        return (10 * S if index < 8 else 20 * MS), Outcome.OK
+
+    point, window, _ = run(script, warm_up=warm_up, warm_up_ns=2 * S, warmup_ns=3 * S, drain_ns=0)
+    totals = point.recording.answer_totals
+    assert point.ending.reason == ""
+    assert window.outcomes[Outcome.OK] + window.outcomes[Outcome.UNFINISHED] == 4 * 10_000 // 20
+    assert totals.answered + totals.perhaps_answered == len(sent)
+    assert totals.answered >= len(sent) - 4
 
 
 def test_a_point_that_is_stopped_while_its_warm_up_has_the_load_ends_at_once():
