@@ -10,6 +10,7 @@ from perfkit.clock import Clock
 from perfkit.load.listed_requests import ListedRequests
 from perfkit.override import override
 from perfkit.transport.base import Attempt, DirectSender, Outcome, Prepared, Reply, RetriedReply, Sender, Transport
+from perfkit.transport.connect import OWN_LIMITS
 
 # without this limit, hours without a failure would permit thousands of retries at once
 _MOST_SAVED = 100
@@ -88,7 +89,7 @@ class RetryingSender(Sender):
     """A sender that sends each `RetriedRequest` again as the plan says; a retry waits for nothing but its own pause.
 
     The reply is a `RetriedReply` where a request was sent again, or would have been but for the budget. A stream with a response is not
-    sent again, nor what perfkit itself refused.
+    sent again, nor what perfkit itself refused or had no connection for.
     """
 
     def __init__(self, transport: Transport, plan: RetryPlan, clock: Clock, workers: int = 1) -> None:
@@ -127,7 +128,7 @@ class RetryingSender(Sender):
         """The pause before the next attempt after a failed one, the last of `attempts`; None if it is final."""
         if self._is_abandoned or len(attempts) > len(prepared.pauses_ns) or attempts[-1].cause not in self._causes:
             return None
-        if reply.responses_ns or reply.is_own_limit:
+        if reply.responses_ns or reply.is_own_limit or reply.error.startswith(OWN_LIMITS):
             return None
         asked_ns = self.transport.retry_after_ns(reply)
         if asked_ns is None:

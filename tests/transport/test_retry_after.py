@@ -6,7 +6,8 @@ import pytest
 
 from perfkit.clock import MonotonicClock
 from perfkit.load.retries import RetryingSender, RetryPlan, with_retries
-from perfkit.transport.base import Outcome, RetriedReply
+from perfkit.transport.base import Outcome, Reply, RetriedReply
+from perfkit.transport.connect import NO_CONNECTION_FREE
 from perfkit.transport.http.reference import ReferenceHttpTransport
 from perfkit.transport.http.transport import WireHttpTransport
 from perfkit.transport.options import TransportOptions
@@ -81,7 +82,7 @@ def test_a_refusal_over_grpc_may_ask_for_a_pause(run, pushback, expected_ns):
 
 
 async def sent_again(client, request, attempts):
-    plan = RetryPlan(attempts, 1_000_000, 1_000_000, False, ("503", "UNAVAILABLE"), None, 0)
+    plan = RetryPlan(attempts, 1_000_000, 1_000_000, False, ("503", "UNAVAILABLE", "timeout"), None, 0)
     sender = RetryingSender(client.transport, plan, MonotonicClock())
     (prepared, *_) = with_retries([client.prepare(request)], plan)
     reply = await sender.send(prepared)
@@ -104,6 +105,18 @@ def test_a_request_is_sent_as_often_as_the_server_refuses_it_and_not_before_it_a
     assert len(set(seen)) == 1
     assert reply.attempts[2].started_ns - reply.attempts[1].finished_ns >= S
     assert reply.finished_ns - reply.started_ns >= S
+
+
+def test_a_request_for_which_no_connection_became_free_is_not_sent_again(run, infer_request):
+    async def http():
+        async with servers.scripted_server(servers.hanging()) as address:
+            client = client_of(WireHttpTransport, address, TransportOptions(timeout_ns=S // 10, max_connections=1), time.monotonic_ns)
+            await client.transport.open(1)
+            client.transport._pool.take()
+            return await sent_again(client, infer_request, 2)
+
+    reply = run(http())
+    assert (type(reply), reply.outcome, reply.error) == (Reply, Outcome.TIMED_OUT, NO_CONNECTION_FREE)
 
 
 @pytest.mark.parametrize(("pushbacks", "causes"), [((None, "100", None), ["UNAVAILABLE"] * 3 + [""]), (("-1",), None)])
