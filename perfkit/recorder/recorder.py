@@ -325,6 +325,7 @@ class Recorder:
             attempts = Attempts.of(batch, begun_ns, started_ns, finished_ns, codes)
             self._count_attempts(attempts, window_end_ns)
             started_ns, finished_ns, codes = attempts.started_ns, attempts.finished_ns, attempts.codes
+            self._series.add_attempts_answered(finished_ns[_IS_ANSWERED[codes]])
         self._answer_totals = AnswerTotals.added((self._answer_totals, AnswerTotals.counted(codes, finished_ns - started_ns)))
 
     def _count_attempts(self, attempts: Attempts, window_end_ns: int | None) -> None:

@@ -232,16 +232,15 @@ async def run_workloads(
             sendings.append(_Sending(loop, recorder, load))
         warm_up = None
         if spec.warm_up is not None:
-            sender, requests, recorder = sources[0]
+            sender, requests, _ = sources[0]
             assert not isinstance(requests, SequenceRequests)
-            assert isinstance(recorder, Recorder)
             pacer = closing.enter_context(contextlib.closing(make_pacer(clock)))
             warm_up = make_warm_up(
                 spec,
                 spec.warm_up,
                 sender,
                 requests,
-                recorder.add_untimed,
+                recorders[0].add_untimed,
                 arrivals=_first_arrivals(spec.warm_up, spec),
                 phases=phases,
                 clock=clock,
