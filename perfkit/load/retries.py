@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import functools
 from collections.abc import Awaitable, Sequence
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from perfkit.clock import Clock
 from perfkit.load.listed_requests import ListedRequests
 from perfkit.override import override
-from perfkit.transport.base import Attempt, DirectSender, Outcome, Prepared, Reply, RetriedReply, Sender, Transport
+from perfkit.transport.base import Attempt, DirectSender, Outcome, Prepared, Reply, RetriedReply, Sender, Transport, hand_over
 from perfkit.transport.connect import OWN_LIMITS
 
 # without this limit, hours without a failure would permit thousands of retries at once
@@ -28,7 +29,7 @@ class RetryPlan:
     """The pause after the first attempt, which doubles with each further one."""
     longest_pause_ns: int
     has_jitter: bool
-    """Whether each pause is drawn between 0 and that."""
+    """Whether the length of each pause is random, between 0 and that of the plan."""
     causes: tuple[str, ...]
     """The failures after which a request is sent again; see `Attempt.cause`."""
     budget: float | None
@@ -51,7 +52,7 @@ class RetriedRequest(Prepared):
 def with_retries(requests: Sequence[Prepared], plan: RetryPlan) -> ListedRequests:
     """The requests in turn as `RetriedRequest`: the i-th of the load is the i-th of the list, which repeats.
 
-    Its pauses so depend on its number alone, whatever the number of workers.
+    So the pauses of a request depend on its number alone, whatever the number of workers.
     """
     listed, pauses_ns = ListedRequests.repeated(requests), np.array(plan.pauses_ns(), dtype=np.int64)
     shares = np.ones((len(listed), pauses_ns.size))
@@ -169,7 +170,7 @@ class _Request:
         if isinstance(transport, DirectSender):
             transport.submit(request, self)
         else:
-            asyncio.ensure_future(transport.send(request)).add_done_callback(self._take)
+            asyncio.ensure_future(transport.send(request)).add_done_callback(functools.partial(hand_over, self))
 
     def set_result(self, reply: Reply) -> None:
         """Takes the reply to an attempt; a failure may be followed by another one."""
@@ -196,11 +197,3 @@ class _Request:
         fields = {field.name: getattr(last, field.name) for field in dataclasses.fields(last)}
         fields["started_ns"] = self._attempts[0].started_ns
         self.answer.set_result(RetriedReply(**fields, attempts=self._attempts, is_over_budget=is_over_budget))
-
-    def _take(self, done: "asyncio.Future[Reply]") -> None:
-        if self.done() or done.cancelled():
-            return
-        if error := done.exception():
-            self.set_exception(error)
-        else:
-            self.set_result(done.result())
