@@ -252,6 +252,11 @@ class LoopGroup(Stoppable):
         """The instant at which the last of the loops stopped sending; 0 before any has."""
         return max(loop.ending.stopped_ns for loop in self._loops)
 
+    @property
+    def has_ended_early(self) -> bool:
+        """Whether a loop was stopped, or stopped itself, other than as planned."""
+        return any(loop.ending.reason for loop in self._loops)
+
     def report_drops(self) -> None:
         """Reports the arrivals dropped so far."""
         for loop in self._loops:

@@ -98,7 +98,7 @@ class RetryingSender(Sender):
         self._causes = frozenset(plan.causes)
         self._budget = None if plan.budget is None else RetryBudget(plan.budget, workers)
         self._waiting: dict[_Request, asyncio.Task[None]] = {}
-        self._is_abandoned = False
+        self._has_stopped = False
 
     @override
     def send(self, prepared: Prepared) -> Awaitable[Reply]:
@@ -117,17 +117,20 @@ class RetryingSender(Sender):
 
     @override
     def abandon(self) -> None:
-        """Ends the requests between two attempts, too, as unfinished."""
-        self._is_abandoned = True
+        self.stop_retrying()
+        self.transport.abandon()
+
+    def stop_retrying(self) -> None:
+        """Makes every failure final from now on, and ends the requests between two attempts as unfinished."""
+        self._has_stopped = True
         for request, task in self._waiting.items():
             task.cancel()
             request.end_unfinished()
         self._waiting.clear()
-        self.transport.abandon()
 
     def pause_ns(self, prepared: RetriedRequest, reply: Reply, attempts: Sequence[Attempt]) -> int | None:
         """The pause before the next attempt after a failed one, the last of `attempts`; None if it is final."""
-        if self._is_abandoned or len(attempts) > len(prepared.pauses_ns) or attempts[-1].cause not in self._causes:
+        if self._has_stopped or len(attempts) > len(prepared.pauses_ns) or attempts[-1].cause not in self._causes:
             return None
         if reply.responses_ns or reply.is_own_limit or reply.error.startswith(OWN_LIMITS):
             return None
