@@ -23,7 +23,9 @@ def retry_storm_warnings(measured: PointMeasurement) -> list[MeasurementWarning]
     """
     window, executed_per_s = measured.window, measured.executed_late_per_s
     third = window.length_ns // 10**9 // 3
-    if not measured.has_retries or not measured.is_open or measured.load_varies or executed_per_s is None or third < _FEWEST_SECONDS:
+    # of several addresses, the counters of one are sampled
+    is_judged = measured.has_retries and measured.is_open and not measured.load_varies and not window.by_address
+    if not is_judged or executed_per_s is None or third < _FEWEST_SECONDS:
         return []
     attempts, retries, answered = window.attempts_per_s[: 3 * third], window.retries_per_s[: 3 * third], window.finished_per_s[: 3 * third]
     requests = [sent - again for sent, again in zip(attempts, retries, strict=True)]

@@ -6,7 +6,9 @@ import pytest
 
 from perfkit.measurement.point_measurement import _executed_late_per_s
 from perfkit.points.retry_storm import retry_storm_warnings
+from perfkit.recorder.recording import AddressWindow
 from perfkit.result.load import ClosedLoad, OpenLoad
+from perfkit.stats.buckets import EMPTY
 from perfkit.telemetry.series import Series
 from tests.points.made_measurement import measurement
 
@@ -81,6 +83,13 @@ def test_the_second_in_which_the_stall_begins_does_not_count_as_what_the_target_
     measured = stormy(before=74)
     begun = (*measured.window.finished_per_s[: CALM - 1], 0, *measured.window.finished_per_s[CALM:])
     assert codes(dataclasses.replace(measured, window=dataclasses.replace(measured.window, finished_per_s=begun))) == ["retry_storm"]
+
+
+def test_of_several_addresses_nothing_is_said_because_one_is_sampled():
+    part = AddressWindow({}, 0, EMPTY, ())
+    measured = stormy()
+    window = dataclasses.replace(measured.window, by_address={"http://a:1": part, "http://b:1": part})
+    assert codes(dataclasses.replace(measured, window=window)) == []
 
 
 def test_a_recovered_target_is_not_named():
