@@ -116,7 +116,7 @@ def measure(simulate: Simulate, rate_per_s: float, window_s: float, run: int, re
         answered,
         np.bincount(starts, times * NS_PER_S, number).astype(np.int64),
         counts,
-        *np.zeros((2, number), dtype=np.int64),
+        *np.zeros((3, number), dtype=np.int64),
     )
     end_ns = round(length_s * NS_PER_S)
     whole = series.between(round(WARM_UP_S * NS_PER_S), end_ns)

@@ -26,7 +26,7 @@ from tests.made_once import made_once
 
 NS_PER_S = 1_000_000_000
 BATCHES = 20
-NO_SERIES = Series(0, 20_000_000, *np.zeros((6, 0), dtype=np.int64))
+NO_SERIES = Series(0, 20_000_000, *np.zeros((7, 0), dtype=np.int64))
 
 
 def mm1_times_s(random, rate_per_s, number, mean_s=0.01):

@@ -11,7 +11,7 @@ from perfkit.clock import Clock
 from perfkit.load.listed_requests import ListedRequests
 from perfkit.load.loop import any_of
 from perfkit.override import override
-from perfkit.transport.base import CancellableSender, DirectSender, Outcome, Prepared, Reply, ReplyReceiver, Sender
+from perfkit.transport.base import CancellableSender, DirectSender, Outcome, Prepared, Reply, ReplyReceiver, Sender, hand_over
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class LeftRequest(Prepared):
 def with_abandonment(requests: Sequence[Prepared], plan: AbandonPlan) -> ListedRequests:
     """The requests in turn, some of them as `LeftRequest`: the i-th of the load is the i-th of the list, which repeats.
 
-    Whether a request is given up so depends on its number alone, whatever the number of workers.
+    So whether a request is given up depends on its number alone, whatever the number of workers.
     """
     listed = ListedRequests.repeated(requests)
     period = len(listed)
@@ -123,13 +123,4 @@ class _DirectAbandoningSender(AbandoningSender, DirectSender):
         if not isinstance(prepared, LeftRequest):
             self._submit(prepared, reply)
             return
-        asyncio.ensure_future(self.send(prepared)).add_done_callback(functools.partial(_hand_over, reply))
-
-
-def _hand_over(receiver: ReplyReceiver, done: "asyncio.Future[Reply]") -> None:
-    if receiver.done() or done.cancelled():
-        return
-    if error := done.exception():
-        receiver.set_exception(error)
-    else:
-        receiver.set_result(done.result())
+        asyncio.ensure_future(self.send(prepared)).add_done_callback(functools.partial(hand_over, reply))

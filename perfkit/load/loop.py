@@ -121,6 +121,8 @@ class Loop(abc.ABC):
     clock: Clock
     worker: int = 0
     workers: int = 1
+    may_abandon: bool = True
+    """Whether its end abandons the requests in flight; not where another loop sends through the same transport."""
 
     def __post_init__(self) -> None:
         self.ending = Ending()
@@ -210,7 +212,7 @@ class Loop(abc.ABC):
             await self._draining.wait()
             drained = self.clock.sleep_until_ns(self.clock.now_ns() + self.phases.drain_ns)
             await any_of(drained, self._drain_cut_short.wait(), also=answered)
-            if not answered.done():
+            if self.may_abandon and not answered.done():
                 self.transport.abandon()
             await answered
         finally:
@@ -249,6 +251,11 @@ class LoopGroup(Stoppable):
     def stopped_ns(self) -> int:
         """The instant at which the last of the loops stopped sending; 0 before any has."""
         return max(loop.ending.stopped_ns for loop in self._loops)
+
+    @property
+    def has_ended_early(self) -> bool:
+        """Whether a loop was stopped, or stopped itself, other than as planned."""
+        return any(loop.ending.reason for loop in self._loops)
 
     def report_drops(self) -> None:
         """Reports the arrivals dropped so far."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import functools
 from collections.abc import Awaitable, Sequence
 
 import numpy as np
@@ -9,7 +10,8 @@ import numpy as np
 from perfkit.clock import Clock
 from perfkit.load.listed_requests import ListedRequests
 from perfkit.override import override
-from perfkit.transport.base import Attempt, DirectSender, Outcome, Prepared, Reply, RetriedReply, Sender, Transport
+from perfkit.transport.base import Attempt, DirectSender, Outcome, Prepared, Reply, RetriedReply, Sender, Transport, hand_over
+from perfkit.transport.connect import OWN_LIMITS
 
 # without this limit, hours without a failure would permit thousands of retries at once
 _MOST_SAVED = 100
@@ -27,7 +29,7 @@ class RetryPlan:
     """The pause after the first attempt, which doubles with each further one."""
     longest_pause_ns: int
     has_jitter: bool
-    """Whether each pause is drawn between 0 and that."""
+    """Whether the length of each pause is random, between 0 and that of the plan."""
     causes: tuple[str, ...]
     """The failures after which a request is sent again; see `Attempt.cause`."""
     budget: float | None
@@ -50,7 +52,7 @@ class RetriedRequest(Prepared):
 def with_retries(requests: Sequence[Prepared], plan: RetryPlan) -> ListedRequests:
     """The requests in turn as `RetriedRequest`: the i-th of the load is the i-th of the list, which repeats.
 
-    Its pauses so depend on its number alone, whatever the number of workers.
+    So the pauses of a request depend on its number alone, whatever the number of workers.
     """
     listed, pauses_ns = ListedRequests.repeated(requests), np.array(plan.pauses_ns(), dtype=np.int64)
     shares = np.ones((len(listed), pauses_ns.size))
@@ -88,7 +90,7 @@ class RetryingSender(Sender):
     """A sender that sends each `RetriedRequest` again as the plan says; a retry waits for nothing but its own pause.
 
     The reply is a `RetriedReply` where a request was sent again, or would have been but for the budget. A stream with a response is not
-    sent again, nor what perfkit itself refused.
+    sent again, nor what perfkit itself refused or had no connection for.
     """
 
     def __init__(self, transport: Transport, plan: RetryPlan, clock: Clock, workers: int = 1) -> None:
@@ -96,7 +98,7 @@ class RetryingSender(Sender):
         self._causes = frozenset(plan.causes)
         self._budget = None if plan.budget is None else RetryBudget(plan.budget, workers)
         self._waiting: dict[_Request, asyncio.Task[None]] = {}
-        self._is_abandoned = False
+        self._has_stopped = False
 
     @override
     def send(self, prepared: Prepared) -> Awaitable[Reply]:
@@ -115,19 +117,22 @@ class RetryingSender(Sender):
 
     @override
     def abandon(self) -> None:
-        """Ends the requests between two attempts, too, as unfinished."""
-        self._is_abandoned = True
+        self.stop_retrying()
+        self.transport.abandon()
+
+    def stop_retrying(self) -> None:
+        """Makes every failure final from now on, and ends the requests between two attempts as unfinished."""
+        self._has_stopped = True
         for request, task in self._waiting.items():
             task.cancel()
             request.end_unfinished()
         self._waiting.clear()
-        self.transport.abandon()
 
     def pause_ns(self, prepared: RetriedRequest, reply: Reply, attempts: Sequence[Attempt]) -> int | None:
         """The pause before the next attempt after a failed one, the last of `attempts`; None if it is final."""
-        if self._is_abandoned or len(attempts) > len(prepared.pauses_ns) or attempts[-1].cause not in self._causes:
+        if self._has_stopped or len(attempts) > len(prepared.pauses_ns) or attempts[-1].cause not in self._causes:
             return None
-        if reply.responses_ns or reply.is_own_limit:
+        if reply.responses_ns or reply.is_own_limit or reply.error.startswith(OWN_LIMITS):
             return None
         asked_ns = self.transport.retry_after_ns(reply)
         if asked_ns is None:
@@ -168,7 +173,7 @@ class _Request:
         if isinstance(transport, DirectSender):
             transport.submit(request, self)
         else:
-            asyncio.ensure_future(transport.send(request)).add_done_callback(self._take)
+            asyncio.ensure_future(transport.send(request)).add_done_callback(functools.partial(hand_over, self))
 
     def set_result(self, reply: Reply) -> None:
         """Takes the reply to an attempt; a failure may be followed by another one."""
@@ -195,11 +200,3 @@ class _Request:
         fields = {field.name: getattr(last, field.name) for field in dataclasses.fields(last)}
         fields["started_ns"] = self._attempts[0].started_ns
         self.answer.set_result(RetriedReply(**fields, attempts=self._attempts, is_over_budget=is_over_budget))
-
-    def _take(self, done: "asyncio.Future[Reply]") -> None:
-        if self.done() or done.cancelled():
-            return
-        if error := done.exception():
-            self.set_exception(error)
-        else:
-            self.set_result(done.result())

@@ -81,7 +81,8 @@ def target_warnings(measured: PointMeasurement) -> list[MeasurementWarning]:
     if isinstance(load, OpenLoad):
         overload = judge_overload(offered.scheduled, offered.answered, dispersion=1 + load.gap_variation**2)
         if overload.is_overloaded:
-            return [MeasurementWarning(code="overloaded", message=overload.sentence)]
+            pausing = " Requests that pause before their next attempt are part of the backlog." if measured.has_retries else ""
+            return [MeasurementWarning("overloaded", overload.sentence + pausing)]
     warmth, judged = warmth_of([measured.window], load), judge_series(offered, is_open=measured.is_open)
     if warmth.state == "cold" and not measured.load_varies:
         return [cold_warning(measured, warmth)]
@@ -174,7 +175,7 @@ def _spans(incidents: Sequence[Incident], *, digits: int, is_pooled: bool) -> st
 
 
 def _stalls(window: Window, load: Load, repetition: int) -> Iterator[Incident]:
-    """Spans without any answer while requests were due.
+    """Spans without any answer, also to an attempt that was followed by another, while requests were due.
 
     A stall lasts at least half a second, and long enough for 20 answers at the window's mean rate; in a closed loop also for three
     answers to each connection, because batches are answered together, with gaps between them. In an open loop, at least 10 requests
@@ -190,7 +191,7 @@ def _stalls(window: Window, load: Load, repetition: int) -> Iterator[Incident]:
         return
     missing = max(_MISSING_ANSWERS, _MISSING_CYCLES * load.concurrency if isinstance(load, ClosedLoad | RampLoad) else 0)
     least_s = max(_SHORTEST_STALL_S, missing / answered_per_s)
-    for first, end in _runs((series.answered == 0).tolist()):
+    for first, end in _runs((series.answered + series.attempts_answered == 0).tolist()):
         if (end - first) * interval_s < least_s or (not is_closed and int(series.scheduled[first:end].sum()) < _ARRIVALS_IN_STALL):
             continue
         start_ns, end_ns = (series.origin_ns + number * series.interval_ns for number in (first, end))

@@ -184,9 +184,11 @@ def _make_point(pool: Pool, intervals: Mapping[float, PercentileInterval], repet
         yield from busy
         yield from (*judged.invalid, *judged.warnings)
         yield from network_warnings(generator, max(pool.times[name].max_ns for name in ("service_time", "failure_time")))
-        yield from imbalance_warnings(replicas or (), first.protocol, first.balance)
+        # a request that was sent again counts at the address of its last attempt only: the healthy one gets those that failed elsewhere
+        compared = () if first.has_retries else replicas or ()
+        yield from imbalance_warnings(compared, first.protocol, first.balance)
         yield from machine_warnings(machines or (), parts, recorded["start_delay_ns"])
-        yield from slower_replica_warnings(replicas or ())
+        yield from slower_replica_warnings(compared)
         yield from schedule_warnings(without_slot, requests.scheduled, pool.times.get("pacing_delay"))
         yield from idle_warnings(idle, pool.window_s, len(parts)) if idle and repetition is None else ()
         yield from incident_warnings(pool.incidents, is_pooled=len(parts) > 1)

@@ -17,7 +17,7 @@ from perfkit.recorder.series import Instants, Series, SeriesRecorder
 from perfkit.recorder.stops import StopDetector
 from perfkit.recorder.streamed_times import EVENTS, RESPONSES, streamed_times
 from perfkit.recorder.token_figures import PER_TOKEN_TIME, TokenFigures, token_figures
-from perfkit.transport.base import Outcome, Reply
+from perfkit.transport.base import Outcome, Reply, RetriedReply
 from perfkit.units import NS_PER_S
 
 _BATCH = 1024
@@ -168,8 +168,9 @@ class Recorder:
 
     def add_untimed(self, reply: Reply) -> None:
         """Takes a reply that is in no figure, but which the server counts."""
-        code, service_ns = np.array([_CODES[reply.outcome]]), np.array([reply.finished_ns - reply.started_ns])
-        self._answer_totals = AnswerTotals.added((self._answer_totals, AnswerTotals.counted(code, service_ns)))
+        sent = reply.attempts if isinstance(reply, RetriedReply) else (reply,)
+        codes, service_ns = np.array([_CODES[one.outcome] for one in sent]), np.array([one.finished_ns - one.started_ns for one in sent])
+        self._answer_totals = AnswerTotals.added((self._answer_totals, AnswerTotals.counted(codes, service_ns)))
 
     def drop(self, intended_ns: Instants, is_late: bool) -> None:
         """Counts arrivals that were not sent, by their intended start; `is_late` if that is due to the load generator."""
@@ -324,6 +325,7 @@ class Recorder:
             attempts = Attempts.of(batch, begun_ns, started_ns, finished_ns, codes)
             self._count_attempts(attempts, window_end_ns)
             started_ns, finished_ns, codes = attempts.started_ns, attempts.finished_ns, attempts.codes
+            self._series.add_attempts_answered(finished_ns[_IS_ANSWERED[codes]])
         self._answer_totals = AnswerTotals.added((self._answer_totals, AnswerTotals.counted(codes, finished_ns - started_ns)))
 
     def _count_attempts(self, attempts: Attempts, window_end_ns: int | None) -> None:

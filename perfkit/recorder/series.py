@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 Instants = npt.NDArray[np.int64]
-_ROWS = 6
+_ROWS = 7
 _INTERVALS, _SHORTEST_NS, _LONGEST_NS = 200, 20_000_000, 1_000_000_000
 
 
@@ -29,10 +29,14 @@ class Series:
     """Ok answers within the SLO's limits to requests that were meant to start in the interval; 0 for loads without a surge, as is the next."""
     in_flight_change: Instants
     """Requests that were meant to start in the interval, without dropped ones, minus those that ended in it. Those before count in the first."""
+    attempts_answered: Instants
+    """Attempts that ended in the interval with an answer, as of `answered`; 0 for loads without `load.retry`."""
 
     def rows(self) -> Instants:
         """The arrays as the rows of one."""
-        return np.stack([self.scheduled, self.answered, self.time_sum_ns, self.timed, self.good, self.in_flight_change])
+        return np.stack(
+            [self.scheduled, self.answered, self.time_sum_ns, self.timed, self.good, self.in_flight_change, self.attempts_answered]
+        )
 
     def between(self, start_ns: int, end_ns: int) -> "Series":
         """The intervals that lie wholly between two instants."""
@@ -100,6 +104,10 @@ class SeriesRecorder:
         """Counts the intended starts of requests and the ends of those that ended."""
         self._add(5, np.maximum(intended_ns, self._origin_ns), 1)
         self._add(5, np.maximum(finished_ns, self._origin_ns), -1)
+
+    def add_attempts_answered(self, finished_ns: Instants) -> None:
+        """Counts answered attempts by the instants of their ends."""
+        self._add(6, finished_ns, 1)
 
     def take(self) -> Series:
         """The series since the last call, to the last interval that has any."""

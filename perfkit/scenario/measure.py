@@ -54,8 +54,8 @@ class WarmUp(Section):
         is_single = (isinstance(self.load, ClosedLoadSpec) and self.load.closed.ramp is None and len(self.load.closed.levels) == 1) or (
             isinstance(self.load, OpenLoadSpec) and len(self.load.open.rates_per_s) == 1 and self.load.open.shape is None
         )
-        if not is_single or getattr(self.load, "abandon", None) is not None:
-            raise ValueError("the load of a warm-up is closed or open, with a single value, and without shape and abandon")
+        if not is_single or any(getattr(self.load, key, None) is not None for key in ("abandon", "retry")):
+            raise ValueError("the load of a warm-up is closed or open, with a single value, and without shape, abandon and retry")
         return self
 
     @pydantic.model_serializer(mode="wrap")

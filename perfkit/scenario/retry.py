@@ -8,9 +8,9 @@ from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from perfkit.protocol.grpc_call import Status
 from perfkit.scenario.section import Count, Section, Share, parse_duration
-from perfkit.units import write_duration_ns
+from perfkit.units import NS_PER_S, write_duration_ns
 
-_MOST_ATTEMPTS = 10
+_MOST_ATTEMPTS, _LONGEST_NS = 10, 3600 * NS_PER_S
 _OUTCOMES = ("timeout", "connect", "broken")
 _STATUSES = tuple(status.name for status in Status if status.name != "OK")
 _HTTP_ERROR = re.compile("[45][0-9][0-9]", re.ASCII)
@@ -21,8 +21,8 @@ def _parse_backoff(value: object) -> tuple[int, int]:
     ends = value.split("..") if isinstance(value, str) else value if isinstance(value, tuple | list) else (value,)
     first_ns, *others = [parse_duration(end.strip() if isinstance(end, str) else end) for end in ends] or (0,)
     longest_ns = others[0] if others else first_ns
-    if not 0 < first_ns <= longest_ns or len(others) > 1:
-        raise ValueError(f"expected the first pause and the longest, such as 50ms..2s, found {value!r}")
+    if not 0 < first_ns <= longest_ns <= _LONGEST_NS or len(others) > 1:
+        raise ValueError(f"expected the first pause and the longest, at most an hour, such as 50ms..2s, found {value!r}")
     return first_ns, longest_ns
 
 
@@ -41,8 +41,8 @@ class Retry(Section):
         PlainSerializer(lambda ends: "..".join(map(write_duration_ns, ends)), return_type=str),
         WithJsonSchema({"type": "string", "examples": ["50ms..2s", "100ms"]}),
     ] = Field(default=(50_000_000, 2_000_000_000), alias="backoff")
-    """The pause after the first attempt, which doubles with each further one, and the longest. A server's `Retry-After` in seconds, or gRPC's
-    `grpc-retry-pushback-ms`, takes its place."""
+    """The pause after the first attempt, which doubles with each further one, and the longest, at most an hour. A server's `Retry-After` in seconds
+    takes its place, or for unary gRPC calls of the wire engine `grpc-retry-pushback-ms`."""
     jitter: Literal["full", "none"] = "full"
     """`full` draws each pause between 0 and that length, by `workload.seed`."""
     on: Annotated[

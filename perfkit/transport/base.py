@@ -195,6 +195,16 @@ class ReplyReceiver(Protocol):
         """Takes an error of perfkit's own in place of the reply."""
 
 
+def hand_over(receiver: ReplyReceiver, done: "asyncio.Future[Reply]") -> None:
+    """Passes on what a future has come to, unless it was cancelled or is no longer wanted."""
+    if receiver.done() or done.cancelled():
+        return
+    if error := done.exception():
+        receiver.set_exception(error)
+    else:
+        receiver.set_result(done.result())
+
+
 class DirectSender(abc.ABC):
     """A sender that hands over a reply as soon as the answer is read: a future passes it on only in the event loop's next turn."""
 

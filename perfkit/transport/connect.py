@@ -10,6 +10,10 @@ from perfkit.target.address import Address, Tls
 
 FILE_LIMIT = "the load generator has reached its limit of open files"
 """The beginning of the message about a connection that failed for that reason."""
+NO_CONNECTION_FREE = "no connection became free within the time-out"
+"""The message about a request that waited at `target.max_connections`, or at the limit of open files."""
+OWN_LIMITS = (FILE_LIMIT, NO_CONNECTION_FREE)
+"""How the errors of requests begin that perfkit itself did not send: not of the target, and not to be sent again."""
 CERTIFICATE_HINT = "it may require a client certificate (target.tls.cert)"
 """What may be the cause where a server closes a connection after the TLS handshake without saying why."""
 FILE_LIMIT_REMEDY = "Raise the limit (ulimit -n), or lower target.max_connections."

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 from perfkit.machine.limits import is_file_limit
 from perfkit.target.address import Address
 from perfkit.transport.base import ConnectionCounts, DirectSender, LeavingReply, Outcome, Prepared, Reply, ReplyReceiver
-from perfkit.transport.connect import unreachable
+from perfkit.transport.connect import NO_CONNECTION_FREE, unreachable
 from perfkit.transport.options import TransportOptions
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 1.0
@@ -301,7 +301,10 @@ class ConnectionPool(Generic[C]):
             request = self._queue.popleft()
             was_connected = self._connections or (self._last_lost_ns is not None and self._last_lost_ns >= request.submitted_ns)
             if was_connected or request.started_ns is not None:
-                request.resolve(Outcome.TIMED_OUT, self.now_ns(), "no connection became free within the time-out")
+                is_full = len(self._connections) + self._opening >= self._options.max_connections
+                is_own_limit = is_full or (self._failures > 0 and is_file_limit(self._last_error))
+                error = NO_CONNECTION_FREE if is_own_limit else "no connection was opened within the time-out"
+                request.resolve(Outcome.TIMED_OUT, self.now_ns(), error)
             else:
                 request.resolve(Outcome.CONNECT_FAILED, self.now_ns(), str(unreachable(self.address, self._last_error)))
         if self._queue:

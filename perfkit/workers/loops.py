@@ -120,21 +120,22 @@ def make_warm_up(
     load: LoadPlan,
     transport: Sender,
     requests: Sequence[Prepared],
+    on_reply: Callable[[Reply], None],
     *,
     arrivals: Iterator[Instants],
     phases: Phases,
     clock: Clock,
     pacer: Pacer,
 ) -> Loop:
-    """A worker's loop for the load of a warm-up, which ends when that of the load point begins; nothing of it is recorded."""
+    """A worker's loop for the load of a warm-up, which ends when that of the load point begins, and shares its sender."""
     own = Phases(phases.start_ns, phases.start_ns, phases.start_ns + spec.warm_up_ns, None, phases.drain_ns)
-    shared = dict[str, Any](phases=own, clock=clock, worker=spec.worker, workers=spec.workers)
+    shared = dict[str, Any](phases=own, clock=clock, worker=spec.worker, workers=spec.workers, may_abandon=False)
     if isinstance(load, ClosedPlan):
-        return ClosedLoop(transport, requests, _ignore, concurrency=load.concurrency, think_time_ns=load.think_time_ns, **shared)
+        return ClosedLoop(transport, requests, on_reply, concurrency=load.concurrency, think_time_ns=load.think_time_ns, **shared)
     return OpenLoop(
         transport,
         requests,
-        _ignore,
+        on_reply,
         _ignore,
         arrivals=arrivals,
         origin_ns=own.start_ns,
@@ -145,7 +146,7 @@ def make_warm_up(
 
 
 def _ignore(*_: object) -> None:
-    """For replies and drops of a warm-up."""
+    """For drops of a warm-up."""
 
 
 def _drop(recorder: Recorder, intended_ns: Instants, _: Instants, is_late: bool) -> None:

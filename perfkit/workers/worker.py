@@ -236,7 +236,15 @@ async def run_workloads(
             assert not isinstance(requests, SequenceRequests)
             pacer = closing.enter_context(contextlib.closing(make_pacer(clock)))
             warm_up = make_warm_up(
-                spec, spec.warm_up, sender, requests, arrivals=_first_arrivals(spec.warm_up, spec), phases=phases, clock=clock, pacer=pacer
+                spec,
+                spec.warm_up,
+                sender,
+                requests,
+                recorders[0].add_untimed,
+                arrivals=_first_arrivals(spec.warm_up, spec),
+                phases=phases,
+                clock=clock,
+                pacer=pacer,
             )
         loops = LoopGroup([sending.loop for sending in sendings])
         on_loop(loops)
@@ -270,7 +278,7 @@ async def run_workloads(
         ending, shares = await run_with_side_tasks(
             send_load(),
             busy_shares,
-            _end_window(loops, phases, recorders),
+            _end_window(loops, phases, recorders, [one.retrying for one in workloads if one.retrying]),
             _report_live(on_live, spec.worker, loops, recorders, phases, clock),
             event_loop.measure_lag(phases.start_ns),
             stops.watch(phases.start_ns, lambda: loops.in_flight),
@@ -369,11 +377,13 @@ class _WindowMeter:
         return BusyShares() if self._meter is None else self._meter.read()
 
 
-async def _end_window(loop: LoopGroup, phases: Phases, recorders: Sequence[Recorder]) -> None:
-    """Ends the recorders' windows where the loops stop, before answers of the drain are recorded."""
+async def _end_window(loop: LoopGroup, phases: Phases, recorders: Sequence[Recorder], retrying: Sequence[RetryingSender]) -> None:
+    """Ends the recorders' windows where the loops stop, before answers of the drain are recorded, and the retries where they stop early."""
     await loop.stopped()
     for recorder in recorders if phases.window_end_ns is not None else ():
         recorder.end_window(min(loop.stopped_ns, phases.window_end_ns or 0))
+    for sender in retrying if loop.has_ended_early else ():
+        sender.stop_retrying()
 
 
 async def _report_live(

@@ -7,6 +7,7 @@ import pytest
 from perfkit.load.arrivals import Schedule, constant_rate, worker_arrivals
 from perfkit.load.retries import RetriedRequest, RetryBudget, RetryingSender, RetryPlan, with_retries
 from perfkit.transport.base import Outcome, Prepared, RetriedReply
+from perfkit.transport.connect import FILE_LIMIT
 from perfkit.transport.scripted import ScriptedTransport
 from tests.load.loops import MS, Measured, S, constant
 from tests.load.test_direct_requests import DirectTransport
@@ -155,7 +156,7 @@ def test_what_the_server_asks_for_takes_the_place_of_the_pause(asked_ms, instant
     assert [one.started_ns // MS for one in attempts] == instants_ms
 
 
-@pytest.mark.parametrize("change", [{"responses_ns": (5,)}, {"is_own_limit": True}])
+@pytest.mark.parametrize("change", [{"responses_ns": (5,)}, {"is_own_limit": True}, {"error": f"{FILE_LIMIT}, so"}])
 def test_neither_a_begun_stream_nor_what_perfkit_refuses_is_sent_again(change):
     class Begun(ScriptedTransport):
         async def _answer(self, service_time_ns, outcome):

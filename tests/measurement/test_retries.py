@@ -127,6 +127,7 @@ def test_attempts_of_a_mix_are_those_of_its_workloads_and_of_the_server(tmp_path
         ({"load": {"closed": {"concurrency": 1}, "retry": {"on": []}}}, "load.retry.on"),
         ({"load": {"closed": {"concurrency": 1}, "retry": {"backoff": "2s..50ms"}}}, "the first pause and the longest"),
         ({"load": {"closed": {"concurrency": 1}, "retry": {"backoff": "1ms..2ms..3ms"}}}, "the first pause and the longest"),
+        ({"load": {"closed": {"concurrency": 1}, "retry": {"backoff": "1s..61m"}}}, "the longest, at most an hour"),
         ({"load": {"closed": {"concurrency": 1}, "retry": {"attempts": 1}}}, "load.retry.attempts"),
         ({"load": {"closed": {"concurrency": 1}, "retry": {"budget": 0}}}, "load.retry.budget"),
         ({"load": {"closed": {"concurrency": 1}, "retry": {}, "abandon": {"share": "5%", "after": "1s"}}}, "does not send it again"),

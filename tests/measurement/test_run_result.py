@@ -117,7 +117,7 @@ def test_a_surge_of_which_most_fails_is_meant_unless_the_target_answered_nothing
                     **dict.fromkeys(("start_delay", "pacing_delay"), bucket_counts(np.full(int(good.sum()), 1e-5))),
                     "failure_time": bucket_counts(np.full(failed, 0.002)),
                 },
-                series=Series(0, 100_000_000, scheduled, scheduled, none, none, good, none), warnings=(), has_slo=True, beyond_share=0.01,
+                series=Series(0, 100_000_000, scheduled, scheduled, none, none, good, none, none), warnings=(), has_slo=True, beyond_share=0.01,
             )
         ]
     )  # fmt: skip

@@ -41,7 +41,7 @@ def measurement(ok_ns=(), *, others=(), cpu_share=0.2, steal_share=0.0, failures
         counts={"checked": checked, "checked_wrong": wrong, "ended": ended or quiet, "finished": finished, "good": good},  # type: ignore[dict-item]
         finished_per_s=tuple(dict(series).get(second, 0) for second in range(-(-window_ns // 10**9))),
         failed_per_s=(0,) * -(-window_ns // 10**9),
-        series=Series(1, 20 * MS, *[nothing] * 6),
+        series=Series(1, 20 * MS, *[nothing] * 7),
         batches=(),
     )
     return PointMeasurement(

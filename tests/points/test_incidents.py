@@ -15,7 +15,7 @@ from perfkit.recorder.window import cut
 from perfkit.result.counts import Connections
 from perfkit.result.generator import Generator
 from perfkit.result.load import ClosedLoad, OpenLoad
-from perfkit.transport.base import Outcome, Reply
+from perfkit.transport.base import Attempt, Outcome, Reply, RetriedReply
 
 MS, S = 1_000_000, 1_000_000_000
 
@@ -101,6 +101,24 @@ def test_a_gap_in_which_the_generator_stood_still_is_not_a_stall_of_the_target()
     window = closed_window(4, 10, stalls=[(4, 6)])
     assert found(dataclasses.replace(window, stops=(Stop(round(4.1 * S), round(5.9 * S), 7 * S),)), 4) == []
     assert len(found(dataclasses.replace(window, stops=(Stop(round(4.1 * S), round(4.2 * S), 7 * S),)), 4)) == 1
+
+
+@pytest.mark.parametrize(("outcome", "stalls"), [(Outcome.REJECTED, 0), (Outcome.TIMED_OUT, 1)])
+def test_answers_that_clients_take_as_a_reason_to_pause_and_send_again_are_no_stall(outcome, stalls):
+    """A hundred requests a second; for two seconds the first attempt of each fails at once, and the second follows after a pause of a second."""
+    recorder = Recorder(window_start_ns=0, window_end_ns=20 * S, is_open=True, some_retry=True)
+    for at_ns in range(0, 20 * S, 10 * MS):
+        failed_ns, again_ns = at_ns + 2 * MS, at_ns + 2 * MS + S
+        attempts = (Attempt(outcome, "", at_ns, failed_ns), Attempt(Outcome.OK, "", again_ns, again_ns + 5 * MS))
+        is_retried = 8 * S <= at_ns < 10 * S
+        one = (
+            RetriedReply(Outcome.OK, at_ns, again_ns + 5 * MS, attempts=attempts)
+            if is_retried
+            else Reply(Outcome.OK, at_ns, at_ns + 5 * MS)
+        )
+        one.intended_ns = one.paced_ns = at_ns
+        recorder.add(one)
+    assert [kind for kind, *_ in found(cut(recorder.finish(20 * S), 0, is_open=True))] == ["stall"] * stalls
 
 
 def failing(low, high, share=1.0, otherwise=0.0):

@@ -108,6 +108,14 @@ def test_an_address_whose_median_is_a_fifth_above_another_is_named(measured):
     assert message.startswith(f"{OWN} (10.0.0.2) is slower than {OWN} (10.0.0.1): its median is 12.0 ms, 20 % above 10.0 ms")
 
 
+def test_addresses_are_not_compared_where_requests_are_sent_again(measured):
+    """A request counts at the address of its last attempt: the healthy one has the requests, and the times, that failed elsewhere."""
+    measurement = addressed(measured, (600, 400), balance="random", times_ms=(12, 10))
+    retried = dataclasses.replace(measurement, has_retries=True)
+    for code in ("imbalanced", "slower_replica"):
+        assert (len(verdicts(measurement, code)), verdicts(retried, code)) == (1, [])
+
+
 @pytest.mark.parametrize(("times_ms", "counts"), [((100, 104), (300, 300)), ((10, 12), (300, 0))])
 def test_no_address_is_called_slower_for_a_small_difference_or_without_requests(measured, times_ms, counts):
     assert verdicts(addressed(measured, counts, times_ms=times_ms), "slower_replica") == []

@@ -6,7 +6,9 @@ import pytest
 
 from perfkit.measurement.point_measurement import _executed_late_per_s
 from perfkit.points.retry_storm import retry_storm_warnings
+from perfkit.recorder.recording import AddressWindow
 from perfkit.result.load import ClosedLoad, OpenLoad
+from perfkit.stats.buckets import EMPTY
 from perfkit.telemetry.series import Series
 from tests.points.made_measurement import measurement
 
@@ -40,6 +42,12 @@ def test_a_storm_is_named_with_its_rates():
         assert part in warning.message
 
 
+def test_rates_above_a_thousand_are_whole_numbers():
+    (warning,) = retry_storm_warnings(stormy(executed_per_s=1234.4, offered=1200, retries=2400, before=1200))
+    for part in ("of 3,600 attempts", "2,400 were retries", "0 of 1,200 requests", "executed 1,234 a second", "answered 1,200 before"):
+        assert part in warning.message
+
+
 @pytest.mark.parametrize(
     ("changes", "is_storm"),
     [
@@ -47,8 +55,12 @@ def test_a_storm_is_named_with_its_rates():
         ({"answered": 41}, False),  # more than half is answered
         ({"retries": 40}, True),
         ({"retries": 39}, False),  # fewer retries than half of the requests
-        ({"executed_per_s": 72.0}, True),
-        ({"executed_per_s": 71.0}, False),  # the target became slower than the rate
+        ({"executed_per_s": 80.0}, True),
+        ({"executed_per_s": 79.0}, False),  # the target became slower than the rate
+        ({"executed_per_s": 73.0, "before": 73}, False),  # it never was faster
+        ({"executed_per_s": 215.0}, True),
+        ({"executed_per_s": 216.0}, False),  # nine tenths of all attempts: only the time-out is too short
+        ({"executed_per_s": 240.0}, False),
         ({"executed_per_s": 0.0}, False),  # it stands still
         ({"executed_per_s": None}, False),  # nobody knows
         ({"before": 72}, True),
@@ -71,6 +83,13 @@ def test_the_second_in_which_the_stall_begins_does_not_count_as_what_the_target_
     measured = stormy(before=74)
     begun = (*measured.window.finished_per_s[: CALM - 1], 0, *measured.window.finished_per_s[CALM:])
     assert codes(dataclasses.replace(measured, window=dataclasses.replace(measured.window, finished_per_s=begun))) == ["retry_storm"]
+
+
+def test_of_several_addresses_nothing_is_said_because_one_is_sampled():
+    part = AddressWindow({}, 0, EMPTY, ())
+    measured = stormy()
+    window = dataclasses.replace(measured.window, by_address={"http://a:1": part, "http://b:1": part})
+    assert codes(dataclasses.replace(measured, window=window)) == []
 
 
 def test_a_recovered_target_is_not_named():

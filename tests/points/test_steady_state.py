@@ -50,7 +50,10 @@ def test_a_backlog_is_a_warning_even_if_a_number_of_requests_ends_the_window(ope
         reply.intended_ns = reply.paced_ns = index * 10 * MS
         recorder.add(reply)
     measured = dataclasses.replace(open_point(lambda _: 10 * MS), window=cut(recorder.finish(None), 0, is_open=True))
-    assert [warning.code for warning in target_warnings(measured)] == ["overloaded"]
+    (warning,) = target_warnings(measured)
+    (of_retries,) = target_warnings(dataclasses.replace(measured, has_retries=True))
+    assert (warning.code, of_retries.code) == ("overloaded", "overloaded")
+    assert of_retries.message == f"{warning.message} Requests that pause before their next attempt are part of the backlog."
 
 
 def test_a_drift_is_a_warning(open_point):

@@ -79,5 +79,5 @@ def test_an_initial_time_without_answers_is_cut(silent_s):
 def test_few_intervals_or_requests_are_not_cut(intervals, requests):
     falling = np.linspace(90, 10, intervals).astype(np.int64) * MS
     each = np.full(intervals, requests)
-    series = Series(0, S, each, each, falling * requests, each, 0 * each, 0 * each)
+    series = Series(0, S, each, each, falling * requests, each, *[0 * each] * 3)
     assert warm_up_ns(series, is_open=False) == 0

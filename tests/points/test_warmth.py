@@ -106,7 +106,7 @@ def test_a_server_of_70_requests_a_second_is_judged_at_3_s():
 @pytest.mark.parametrize("name", ["starts_ns", "nothing"])
 def test_a_load_without_answers_is_not_judged(name):
     empty = np.zeros(50 if name == "starts_ns" else 0, dtype=np.int64)
-    assert judge_warmth([Series(0, 20_000_000, *[empty] * 6)], 0, is_open=False).state == "not_judged"
+    assert judge_warmth([Series(0, 20_000_000, *[empty] * 7)], 0, is_open=False).state == "not_judged"
 
 
 @pytest.fixture

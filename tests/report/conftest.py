@@ -118,7 +118,7 @@ class Synthetic:
     def _series(self, concurrency):
         answered = np.full(20 * self.seconds, 5)
         answered[40:80] = 0
-        return Series(0, NS_PER_S // 20, *np.tile(answered, (6, 1))) if concurrency in self.stalled else NO_SERIES
+        return Series(0, NS_PER_S // 20, *np.tile(answered, (7, 1))) if concurrency in self.stalled else NO_SERIES
 
 
 @pytest.fixture

@@ -55,6 +55,7 @@ def test_its_load_becomes_a_plan(tmp_path):
         ({"for": "5s", "load": {"closed": {"concurrency": [1, 2]}}}, {}, "with a single value"),
         ({"for": "5s", "load": {"idle": {"gap": "1s"}}}, {}, "is closed or open"),
         ({"for": "5s", "load": {"open": {"rate": 5, "shape": {"ramp": {"to": 2, "over": "2s"}}}}}, {}, "without shape"),
+        ({"for": "5s", "load": {**CLOSED, "retry": {}}}, {}, "without shape, abandon and retry"),
         ({"for": "5s", "laod": CLOSED}, {}, "unknown key; did you mean 'load'"),
         ({"for": "5s", "load": CLOSED}, {"sequences": {}}, "measure.warmup.load sends plain requests"),
         ({"for": "5s", "load": CLOSED}, {"load": {"cold_start": {}}}, "remove measure.warmup"),

@@ -1,6 +1,7 @@
 """One worker through its phases, in virtual time."""
 
 import asyncio
+import dataclasses
 import functools
 import types
 from typing import Any
@@ -13,12 +14,14 @@ from perfkit.load.arrivals import Schedule, Trace, constant_rate
 from perfkit.load.closed_loop import ClosedLoop
 from perfkit.load.load_plan import ClosedPlan, OpenPlan
 from perfkit.load.loop import StopCause
+from perfkit.load.retries import RetryingSender, RetryPlan, with_retries
 from perfkit.recorder.window import cut
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
 from perfkit.workers import worker_process
-from tests.measured_points import point_spec, run_point
+from perfkit.workers.worker import PreparedWorkload, run_workloads
+from tests.measured_points import ADDRESS, point_spec, run_point
 
 MS, S = 1_000_000, 1_000_000_000
 
@@ -96,9 +99,10 @@ def test_a_point_that_is_stopped_in_its_warm_up_has_no_window():
     assert (point.ending.reason, point.ending.cause) == ("enough", StopCause.INTERRUPTED)
 
 
-@pytest.mark.parametrize(
-    "warm_up", [ClosedPlan(8, 0), OpenPlan(400.0, "constant", Schedule("constant", constant_rate(400.0), (0, 0, 0)), None, None)]
-)
+WARM_UPS = [ClosedPlan(8, 0), OpenPlan(400.0, "constant", Schedule("constant", constant_rate(400.0), (0, 0, 0)), None, None)]
+
+
+@pytest.mark.parametrize("warm_up", WARM_UPS)
 def test_a_warm_up_with_a_load_of_its_own_is_sent_first_and_leaves_the_window_alone(warm_up):
     sent = []
 
@@ -113,10 +117,49 @@ def test_a_warm_up_with_a_load_of_its_own_is_sent_first_and_leaves_the_window_al
     assert len(sent) == pytest.approx(800 + 4 * 11_000 // 20, abs=1)
 
 
+@pytest.mark.parametrize("warm_up", WARM_UPS)
+def test_requests_of_a_warm_up_that_are_not_answered_in_time_do_not_end_the_load(warm_up):
+    """And what the server counted is compared with all that were sent."""
+    sent = []
+
+    def script(index):
+        sent.append(index)
+        return (10 * S if index < 8 else 20 * MS), Outcome.OK
+
+    point, window, _ = run(script, warm_up=warm_up, warm_up_ns=2 * S, warmup_ns=3 * S, drain_ns=0)
+    totals = point.recording.answer_totals
+    assert point.ending.reason == ""
+    assert window.outcomes[Outcome.OK] + window.outcomes[Outcome.UNFINISHED] == 4 * 10_000 // 20
+    assert totals.answered + totals.perhaps_answered == len(sent)
+    assert totals.answered >= len(sent) - 4
+
+
 def test_a_point_that_is_stopped_while_its_warm_up_has_the_load_ends_at_once():
     point, window, _ = stopped_at(500 * MS, lambda _: (20 * MS, Outcome.OK), warm_up=ClosedPlan(8, 0), warm_up_ns=20 * S, warmup_ns=21 * S)
     assert (point.ending.reason, window.length_ns) == ("enough", 0)
     assert point.ending.stopped_ns == 5 * S + 500 * MS
+
+
+def test_a_point_that_is_stopped_early_sends_no_request_again():
+    """It is stopped in the pause after the first attempt, and would drain for half a minute."""
+    clock, plan = ManualClock(5 * S), RetryPlan(3, 2 * S, 2 * S, False, ("timeout",), None, 0)
+    transport = ScriptedTransport(clock, lambda _: (10 * MS, Outcome.TIMED_OUT))
+    spec = point_spec(ClosedPlan(1, 0), warmup_ns=0, window_ns=10 * S, requests=None, drain_ns=30 * S, connections=1)
+    own = dataclasses.replace(spec.workloads[0], retry=plan)
+
+    async def stop(loops):
+        await clock.sleep_until_ns(5 * S + 500 * MS)
+        loops.stop("enough")
+
+    async def main():
+        stops = []
+        sender = RetryingSender(transport, plan, clock)
+        workload = PreparedWorkload(own, transport, with_retries([Prepared(())], plan), ADDRESS, retrying=sender)
+        return await run_workloads(spec, [workload], clock=clock, on_loop=lambda loops: stops.append(asyncio.ensure_future(stop(loops))))
+
+    point = clock.run(main())
+    window = cut(point.recording, 0, is_open=False)
+    assert (transport.sent, window.outcomes[Outcome.UNFINISHED], clock.now_ns()) == (1, 1, 5 * S + 500 * MS)
 
 
 def test_answers_of_the_drain_are_samples_but_no_throughput_of_a_point_that_is_stopped():

@@ -112,14 +112,17 @@ class HttpTransport(OneAddress, abc.ABC):
         """See `Transport`."""
 
     def retry_after_ns(self, reply: Reply) -> int | None:
-        """That of the header `Retry-After` in seconds; its other form, a date, is of another machine's clock."""
+        """That of the header `Retry-After` in seconds, -1 for more than a day; its other form, a date, is of another machine's clock."""
         if reply.outcome is not Outcome.REJECTED or reply.payload is None or isinstance(reply.payload, StreamedAnswer):
             return None
         try:
-            seconds = whole_number(self.answer(reply).headers.get("retry-after", "").strip(), _LONGEST_PAUSE_S)
+            text = self.answer(reply).headers.get("retry-after", "").strip()
         except ProtocolError:
             return None
-        return None if seconds is None else seconds * NS_PER_S
+        if not text.isascii() or not text.isdigit():
+            return None
+        seconds = whole_number(text, _LONGEST_PAUSE_S)
+        return -1 if seconds is None else seconds * NS_PER_S
 
     @abc.abstractmethod
     async def _exchange(self, prepared: Prepared) -> Reply:
