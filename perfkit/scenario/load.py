@@ -36,6 +36,12 @@ class ConcurrencyRamp(Section):
     over_ns: Annotated[Duration, Field(gt=0)] = Field(alias="over")
     """How long the rise takes."""
 
+    @pydantic.model_validator(mode="after")
+    def _rises(self) -> Self:
+        if self.to <= self.start:
+            raise ValueError(f"to must be above from, found {self.to} and {self.start}")
+        return self
+
 
 class ClosedLoop(Section):
     """A fixed number of requests in flight; each value of `concurrency` is a load point."""
@@ -51,15 +57,12 @@ class ClosedLoop(Section):
     think_time_ns: Duration = Field(default=0, alias="think_time")
     """The pause between an answer and the next request."""
 
-    @pydantic.model_validator(mode="after")
-    def _is_consistent(self) -> Self:
-        if self.ramp is not None and self.ramp.to <= self.ramp.start:
-            raise ValueError(f"concurrency: to must be above from, found {self.ramp.to} and {self.ramp.start}")
-        if len(set(self.levels)) < len(self.levels):
-            raise ValueError(
-                f"concurrency: values must be unique, found {list(self.levels)}; use measure.repetitions to measure a load again"
-            )
-        return self
+    @pydantic.field_validator("concurrency")
+    @classmethod
+    def _is_unique(cls, concurrency: "tuple[int, ...] | ConcurrencyRamp") -> "tuple[int, ...] | ConcurrencyRamp":
+        if isinstance(concurrency, tuple) and len(set(concurrency)) < len(concurrency):
+            raise ValueError(f"values must be unique, found {list(concurrency)}; use measure.repetitions to measure a load again")
+        return concurrency
 
     @property
     def ramp(self) -> ConcurrencyRamp | None:

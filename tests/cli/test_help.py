@@ -123,6 +123,7 @@ def test_every_key_of_the_schema_has_help():
     # what can be in several places is described at one of them: `load.search.slo.p99` at `slo.p99`
     one_of = {
         "load.search.": "",
+        "measure.warmup.load.": "load.",
         "first_token.": "first_response.",
         "per_token.": "first_response.",
         "workload.prompts.max_tokens.": "sequences.length.",

@@ -34,7 +34,7 @@ def test_the_window_is_the_ramp_and_there_is_one_repetition(tmp_path):
 @pytest.mark.parametrize(
     ("ramp", "sections", "message"),
     [
-        ({**RAMP, "to": 2}, {}, "load.closed: concurrency: to must be above from, found 2 and 2"),
+        ({**RAMP, "to": 2}, {}, "load.closed.concurrency.ramp: to must be above from, found 2 and 2"),
         ({"to": 4}, {}, "load.closed.concurrency.over: this key is required"),
         ({**RAMP, "untill": 4}, {}, "load.closed.concurrency.untill: unknown key"),
         (RAMP, {"measure": {"duration": "10s"}}, "a scan lasts as long as `over` says: remove measure.duration"),
