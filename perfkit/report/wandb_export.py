@@ -1,9 +1,12 @@
 """Results as runs of Weights & Biases, by its own client, which is an extra."""
 
 import pathlib
+import re
 import threading
 from collections.abc import Sequence
 from typing import Any
+
+from pydantic import ValidationError
 
 from perfkit.errors import UsageError
 from perfkit.installation import install_command
@@ -12,6 +15,7 @@ from perfkit.report.figures_by_name import ARTIFACTS, metrics_of
 from perfkit.result.file import read_result
 from perfkit.result.model import Result
 
+_ADVICE = re.compile(r" (Please try|Consider) increasing the .*")
 _INIT_S, _UPLOAD_S, _STOP_S = 30, 60, 5
 _SETTINGS = {
     "console": "off",
@@ -109,4 +113,9 @@ def _stop(wandb: Any) -> None:
 
 
 def _in_words(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    """What an error says, without the advice for callers of the client."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_input=False)[0]
+        key = "_".join(map(str, first["loc"]))
+        return f"WANDB_{key.upper()}, or {key} in the client's settings file: {first['msg']}"
+    return _ADVICE.sub("", " ".join(str(error).split())) or type(error).__name__

@@ -8,10 +8,11 @@ import pathlib
 import re
 import sys
 import types
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from PIL import Image
+from pydantic import ValidationError, create_model
 
 from perfkit.cli.main import main
 from perfkit.recorder.histogram import percentile_distribution
@@ -199,6 +200,13 @@ WANDB_SETTINGS = {
 """Of what wandb 0.27 and 0.31 know; both refuse other names."""
 
 
+def settings_error(name, value):
+    """The client's error for the value of a variable."""
+    with pytest.raises(ValidationError) as raised:
+        create_model("Settings", **{name: (Literal["online", "offline"], "online")})(**{name: value})
+    return raised.value
+
+
 class PlayedRun:
     """A run of the client of Weights & Biases, as far as an export uses it; holds what it was told. benchmarks/peers/exports.py uses the real one."""
 
@@ -311,6 +319,12 @@ def test_a_result_that_is_not_complete_is_a_failed_run_of_weights_and_biases(tmp
     ("call", "failure", "words"),
     [
         ("init", PlayedWandb.Error("No API key configured."), "--wandb perfkit: No API key configured."),
+        ("init", PlayedWandb.Error("Timed out. Consider increasing the init_timeout setting: …"), "--wandb perfkit: Timed out.\n"),
+        (
+            "init",
+            settings_error("mode", "nonsense"),
+            "--wandb perfkit: WANDB_MODE, or mode in the client's settings file: Input should be 'online'",
+        ),
         ("wait", ValueError("permission denied"), "--wandb perfkit: permission denied"),
         ("finish", TimeoutError("Timed out finishing run."), "--wandb perfkit: Timed out finishing run."),
     ],
