@@ -1,5 +1,6 @@
 """Results as runs of Weights & Biases, by its own client, which is an extra."""
 
+import os
 import pathlib
 import re
 import threading
@@ -42,6 +43,7 @@ def log_runs(folders: Sequence[pathlib.Path], project: str) -> list[str]:
     Server, key and mode are those of the client's variables, such as WANDB_MODE=offline. Raises UsageError if the client is not installed
     or disabled, or the server does not take all of a run in time, and ResultError.
     """
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # which the client repeats for seconds when it ends
     try:
         import wandb
     except ImportError:

@@ -275,6 +275,7 @@ class PlayedWandb(types.ModuleType):
 def played_wandb(monkeypatch):
     played = PlayedWandb()
     monkeypatch.setitem(sys.modules, "wandb", played)
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")  # an export sets it, where it is not set
     monkeypatch.delenv("WANDB_PROJECT", raising=False)
     return played
 
