@@ -188,10 +188,9 @@ def _new_run(
         if isinstance(found, str):
             observer.note_added(f"--resume: {title and f'{title}: '}{found}")
         unfinished = found if isinstance(found, UnfinishedResult) else None
-    started_ns, started_at_s = clock.now_ns(), utc_now().timestamp()  # together: one instant on two clocks
-    writer = ResultWriter(folder, started_at_s, unfinished)
+    writer = ResultWriter(folder, utc_now().timestamp(), unfinished)
     try:
-        return ScenarioRun(loaded, writer, observer, interruption, clock, title, spool, added_ns, started_ns=started_ns)
+        return ScenarioRun(loaded, writer, observer, interruption, clock, title, spool, added_ns)
     except BaseException:
         writer.discard()
         raise

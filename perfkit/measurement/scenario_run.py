@@ -55,8 +55,6 @@ class ScenarioRun:
         title: str,
         spool: "ReplySpool | None" = None,
         added_ns: int | None = None,
-        *,
-        started_ns: int,
     ) -> None:
         if spool is not None:
             from perfkit.measurement.reply_spool import check_spooled
@@ -92,8 +90,7 @@ class ScenarioRun:
         """The number of measured load points."""
         self.extends_in_doubt = True
         """See `InterleavedCase`."""
-        self.started_ns = started_ns
-        """The instant from which the log counts."""
+        self.started_ns = clock.now_ns()
         self._continuation, self._is_compared = None, False
         if writer.continued is not None:
             from perfkit.measurement.continuation import Continuation
@@ -111,7 +108,7 @@ class ScenarioRun:
         """Takes over the load points of an unfinished result, and gives its search more time; raises ResultError."""
         assert self._continuation is not None
         self.observer.note_added(f"{self.title and f'{self.title}: '}{self._continuation.sentence}")
-        self.started_ns = self.clock.now_ns() - round(self._continuation.log_elapsed_s * NS_PER_S)
+        self.started_ns -= round(self._continuation.log_elapsed_s * NS_PER_S)
         self.measured = self._continuation.restore(self.source, self.so_far)
         if added_ns is not None:
             from perfkit.result.search import AddedTime

@@ -226,8 +226,8 @@ def _attributes(point: Point) -> dict[str, str | float | bool | Sequence[str]]:
 
 
 def _start_ns(result: Result, folder: pathlib.Path) -> int:
-    """The instant from which the log counts, also of a resumed run; without a log the start of the result. Both are in milliseconds."""
-    started_at_s = log_started_at_s(folder)
+    """The start of the result, which is stored in milliseconds; of a resumed run that of its log, from which the log then counts."""
+    started_at_s = log_started_at_s(folder) if result.resumptions else None
     return round((parse_instant(result.started_at).timestamp() if started_at_s is None else started_at_s) * 1000) * _NS_PER_MS
 
 

@@ -166,7 +166,8 @@ def test_a_traced_request_of_a_mix_is_sent_once(tmp_path, points):
 
 
 def test_the_times_of_a_resumed_run_count_from_the_start_of_its_log(tmp_path, points):
-    write(tmp_path, points[:1])
+    resumption = {"at": "2026-01-02T04:04:05.678+00:00", "after_points": 1, "paused_s": 60.0}
+    write(tmp_path, points[:1], resumptions=[resumption])
     log = tmp_path / "latency.hlog"
     log.write_text(f"#[StartTime: {START_NS / S - 100:.3f} (seconds since epoch)]\n" + log.read_text())
     spans = {span.name: span for span in sent(tmp_path).spans()}

@@ -49,7 +49,7 @@ def _started(url: str) -> Case:
         loaded = read_document({"name": "s", "target": {"model": "m", "url": url}, "load": {"closed": {"concurrency": 1}}})
         writer = ResultWriter(folder / "result", 0.0)
         try:
-            return ScenarioRun(loaded, writer, RunObserver(), Interruption(), MonotonicClock(), "s", started_ns=0).warnings
+            return ScenarioRun(loaded, writer, RunObserver(), Interruption(), MonotonicClock(), "s").warnings
         finally:
             writer.discard()
 
