@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pytest
 from PIL import Image
-from pydantic import ValidationError, create_model
+from pydantic import BaseModel, ValidationError
 
 from perfkit.cli.main import main
 from perfkit.recorder.histogram import percentile_distribution
@@ -200,10 +200,16 @@ WANDB_SETTINGS = {
 """Of what wandb 0.27 and 0.31 know; both refuse other names."""
 
 
-def settings_error(name, value):
-    """The client's error for the value of a variable."""
+class ModeSettings(BaseModel):
+    """One of the client's settings, as it declares them."""
+
+    mode: Literal["online", "offline"]
+
+
+def settings_error():
+    """The client's error for WANDB_MODE=nonsense."""
     with pytest.raises(ValidationError) as raised:
-        create_model("Settings", **{name: (Literal["online", "offline"], "online")})(**{name: value})
+        ModeSettings.model_validate({"mode": "nonsense"})
     return raised.value
 
 
@@ -323,7 +329,7 @@ def test_a_result_that_is_not_complete_is_a_failed_run_of_weights_and_biases(tmp
         ("init", PlayedWandb.Error("Timed out. Consider increasing the init_timeout setting: …"), "--wandb perfkit: Timed out.\n"),
         (
             "init",
-            settings_error("mode", "nonsense"),
+            settings_error(),
             "--wandb perfkit: WANDB_MODE, or mode in the client's settings file: Input should be 'online'",
         ),
         ("wait", ValueError("permission denied"), "--wandb perfkit: permission denied"),
