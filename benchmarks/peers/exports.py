@@ -260,9 +260,8 @@ def compare_spans(report: Report, folder: pathlib.Path, result: Mapping[str, Any
 
     def held_by(span: Any) -> dict[str, float]:
         values = {one.key.removeprefix("perfkit."): one.value for one in span.attributes}
-        figures = {
-            key: one.double_value if one.HasField("double_value") else one.int_value for key, one in values.items() if key != "warnings"
-        }
+        kinds = {key: one.WhichOneof("value") for key, one in values.items()}
+        figures = {key: getattr(values[key], kind) for key, kind in kinds.items() if kind in ("double_value", "int_value")}
         return {**figures, "valid": float(values["valid"].bool_value)}
 
     def named(one: Mapping[str, Any]) -> str:

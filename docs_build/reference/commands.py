@@ -58,7 +58,7 @@ def _arguments(program: str, parser: argparse.ArgumentParser) -> Iterator[str]:
 
 def _row(action: argparse.Action) -> str:
     names = ", ".join(f"`{name}`" for name in action.option_strings) or f"`{cell(_value(action))}`"
-    value = f" `{cell(_value(action))}`" if action.option_strings and _value(action) else ""
+    value = f" `{cell(_words(action))}`" if action.option_strings and _value(action) else ""
     text = _PLACEHOLDER.sub(lambda match: f"`{match[0]}`", (action.help or "") % {"default": action.default})
     if action.choices is not None and not action.option_strings and not all(str(choice) in text for choice in action.choices):
         text = f"{text}{'; ' if text else ''}one of {', '.join(f'`{choice}`' for choice in action.choices)}"

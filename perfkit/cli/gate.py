@@ -71,7 +71,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--on-inconclusive", choices=("fail", "pass"), default="fail", help="exit code of an inconclusive verdict: 3 (fail) or 0 (pass)"
     )
-    add_otlp(parser, "push the live metrics of each run every 5 s, and at its end,")
+    add_otlp(parser, "push the live metrics of each run at its start, every 5 s and at its end")
     add_ready_timeout(parser, "a cmd: target")
     parser.add_argument("--same-build", action="store_true", help="for stored results: allow both to name the same server build")
     add_accepted(parser)

@@ -92,7 +92,9 @@ def publish_at(options: argparse.Namespace) -> "PublishConfig | None":
 def _http_url(text: str) -> str:
     """Checks that a text is the URL of an HTTP server."""
     if not text.startswith(("http://", "https://")):
-        raise argparse.ArgumentTypeError(f"expected a URL such as http://127.0.0.1:4318, found {text[:100]!r}")
+        from perfkit.target.address import redacted_url
+
+        raise argparse.ArgumentTypeError(f"expected a URL such as http://127.0.0.1:4318, found {redacted_url(text)[:100]!r}")
     return text
 
 

@@ -26,15 +26,36 @@ def configure(parser: argparse.ArgumentParser) -> None:
     bencher = "write the figures of all valid load points with their intervals as Bencher Metric Format into this file, and no report; - is stdout"
     parser.add_argument("--bencher", type=pathlib.Path, metavar="FILE", help=bencher)
     mlflow = "log each result as a run to this MLflow tracking server, such as http://127.0.0.1:5000, and write no report"
-    parser.add_argument("--mlflow", metavar="URI", help=mlflow)
+    parser.add_argument("--mlflow", type=_given, metavar="URI", help=mlflow)
     wandb = "log each result as a run to this project of Weights & Biases, by default WANDB_PROJECT or perfkit, and write no report"
-    parser.add_argument("--wandb", nargs="?", const=os.environ.get("WANDB_PROJECT") or "perfkit", metavar="PROJECT", help=wandb)
+    project = os.environ.get("WANDB_PROJECT") or "perfkit"
+    parser.add_argument("--wandb", type=_wandb_project, nargs="?", const=project, metavar="PROJECT", help=wandb)
     add_otlp(parser, "write no report, and send each result as spans with its figures")
     picture = "write the main chart with the answer above it as {} for slides into this file, and no report; of a single result or sweep"
     parser.add_argument("--png", type=pathlib.Path, metavar="FILE", help=picture.format("PNG"))
     parser.add_argument("--svg", type=pathlib.Path, metavar="FILE", help=picture.format("SVG"))
     parser.add_argument("--quiet", action="store_true", help="print nothing")
     parser.set_defaults(execute=_execute)
+
+
+def _given(text: str) -> str:
+    """Checks that the value of an option is not empty, as that of a variable that is not set."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("the value is empty: is a variable not set?")
+    return text
+
+
+def _wandb_project(text: str) -> str:
+    """Checks that a text can be the name of a project, and is not the result that was to be logged."""
+    from perfkit.result.file import RESULT_FILE
+    from perfkit.result.sweep import SWEEP_FILE
+
+    path = pathlib.Path(_given(text))
+    if path.is_file() or any((path / name).exists() for name in (RESULT_FILE, SWEEP_FILE)):
+        raise argparse.ArgumentTypeError(f"{text} is a result, and the option takes a project: give results first, or --wandb=PROJECT")
+    if "/" in text:
+        raise argparse.ArgumentTypeError(f"expected the name of a project, found {text}; a team is named by WANDB_ENTITY")
+    return text
 
 
 def _execute(options: argparse.Namespace) -> ExitCode:

@@ -64,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--on-inconclusive", choices=("fail", "pass"), default="fail", help=inconclusive)
     live = "serve live metrics for Prometheus at http://HOST:PORT/metrics; HOST defaults to 127.0.0.1, PORT 0 picks a free port"
     parser.add_argument("--prometheus", type=_host_and_port, metavar="[HOST:]PORT", help=live)
-    add_otlp(parser, "push the same metrics every 5 s, and at the end,")
+    add_otlp(parser, "push the same metrics at the start, every 5 s and at the end")
     fleet = (
         "send the load from several machines: listen://HOST:PORT is where they join by `perfkit worker`, tcp://HOST:PORT the scheduler of a "
         "Dask cluster that starts them"

@@ -73,7 +73,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=("text", "json"), default="text", help="output on stdout: a table, or tune.json")
     parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write a Markdown report")
     parser.add_argument("--quiet", action="store_true", help="print no progress on stderr")
-    add_otlp(parser, "push the live metrics of each window every 5 s, and at its end,")
+    add_otlp(parser, "push the live metrics of each window at its start, every 5 s and at its end")
     add_ready_timeout(parser, "a server that a command starts")
     parser.set_defaults(execute=_execute)
 

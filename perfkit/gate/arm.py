@@ -8,7 +8,6 @@ import pathlib
 import shlex
 import shutil
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING
 
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementError, PerfkitError, ServerFailedError, TargetError, UsageError
@@ -27,11 +26,9 @@ from perfkit.scenario.model import Scenario
 from perfkit.target.address import Address, redacted_url
 from perfkit.target.command import COMMAND_PREFIX, ShellSyntaxError, check_ports, command_words, takes_ports
 from perfkit.target.started_server import RunningServer, ServerEnd
+from perfkit.telemetry.messages import PUSH_FAILED, PublishConfig
 from perfkit.units import NS_PER_S
 from perfkit.workers.local import place
-
-if TYPE_CHECKING:
-    from perfkit.telemetry.messages import PublishConfig
 
 PREFIX = COMMAND_PREFIX
 READY_WITHIN_NS = 60 * NS_PER_S
@@ -111,7 +108,7 @@ class GateContext:
     processes: RunProcesses
     ready_within_ns: int | None = None
     """How long a server has until its model is ready; None for the scenario's `target.ready_within`, or 60 s."""
-    publish_at: "PublishConfig | None" = None
+    publish_at: PublishConfig | None = None
     """Where the live metrics of its runs are pushed."""
     said: set[str] = dataclasses.field(default_factory=set)
     """What was said about the machines of a fleet, and about what is pushed; each run says the same."""
@@ -221,7 +218,7 @@ class RunSpec:
 
 
 class _RunNotes(RunObserver):
-    """Passes on what a run says of its fleet, such as what to run on its machines, or where metrics are pushed: each sentence once in a gate."""
+    """Passes on what a run says of its fleet, such as what to run on its machines, and that metrics are not pushed: each sentence once in a gate."""
 
     def __init__(self, context: GateContext) -> None:
         self._context = context
@@ -229,7 +226,7 @@ class _RunNotes(RunObserver):
     @override
     def note_added(self, note: str) -> None:
         context = self._context
-        if (context.loaded.scenario.fleet is not None or context.publish_at is not None) and note not in context.said:
+        if (context.loaded.scenario.fleet is not None or note.startswith(PUSH_FAILED)) and note not in context.said:
             context.said.add(note)
             context.observer.message(note)
 

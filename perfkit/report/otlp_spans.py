@@ -5,7 +5,7 @@ import itertools
 import logging
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from perfkit.clock import parse_instant
 from perfkit.errors import UsageError
@@ -16,14 +16,17 @@ from perfkit.result.checksums import digest_of
 from perfkit.result.file import RESULT_FILE, read_result
 from perfkit.result.interval_log import read_window_starts
 from perfkit.result.model import Point, Result
-from perfkit.result.rotating_log import LOG_FILE
+from perfkit.result.rotating_log import LOG_FILE, log_started_at_s
 from perfkit.result.traces_file import read_traces
 from perfkit.spans.span import client_span_id
 from perfkit.target.address import redacted_url
 from perfkit.units import NS_PER_S
 
 try:
+    import requests
+    from google.protobuf.message import DecodeError
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.trace.export import SpanExportResult
@@ -34,6 +37,7 @@ except ImportError:
 
 _TIMEOUT_S = 5.0  # of a batch, with the exporter's own repetitions
 _BATCH = 1000
+_FIX = "is a receiver of OTLP/HTTP running there? Its URL is given without /v1/traces"
 _NS_PER_MS = 1_000_000
 
 
@@ -43,33 +47,49 @@ def send_results(folders: Sequence[pathlib.Path], url: str) -> list[str]:
     Headers and certificates are those of OpenTelemetry's variables, such as OTEL_EXPORTER_OTLP_HEADERS. Raises UsageError if the receiver
     does not take them, and ResultError.
     """
-    reason = _FirstMessage()
-    logger = logging.getLogger("opentelemetry")
-    logger.addHandler(reason)
-    results, lines = [read_result(folder) for folder in folders], []
-    exporter = OTLPSpanExporter(f"{url.rstrip('/')}/v1/traces", timeout=_TIMEOUT_S)
+    logging.getLogger("opentelemetry").addHandler(logging.NullHandler())  # its warnings quote secrets of the headers' variable
+    results, lines, session = [read_result(folder) for folder in folders], [], _Session()
+    exporter = OTLPSpanExporter(f"{url.rstrip('/')}/v1/traces", timeout=_TIMEOUT_S, session=session)
     try:
         for result, folder in results:
             spans, count = spans_of(result, folder), 0
             while batch := list(itertools.islice(spans, _BATCH)):
-                if exporter.export(batch) is not SpanExportResult.SUCCESS:
-                    raise UsageError(f"--otlp {redacted_url(url)}: {reason.text}; {count:,} spans of {folder} were sent before")
+                session.refusal = "the spans could not be encoded and sent"
+                if exporter.export(batch) is not SpanExportResult.SUCCESS or session.refusal:
+                    raise UsageError(
+                        f"--otlp {redacted_url(url)}: {' '.join(session.refusal.split())}; {count:,} spans of {folder} were sent before"
+                    )
                 count += len(batch)
             lines.append(f"{count:,} spans sent to {redacted_url(url)}: {folder}")
     finally:
         exporter.shutdown()  # type: ignore[no-untyped-call] # the library leaves this method without types
-        logger.removeHandler(reason)
     return lines
 
 
-class _FirstMessage(logging.Handler):
-    """The first message that the exporter logs; it says why spans were not taken."""
+class _Session(requests.Session):
+    """Sends the exporter's requests, and keeps why the last one was refused; empty if all its spans were taken."""
 
-    text = ""
+    refusal = ""
 
     @override
-    def emit(self, record: logging.LogRecord) -> None:
-        self.text = self.text or " ".join(record.getMessage().split())
+    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        try:
+            response = super().send(request, **options)
+        except OSError as error:  # as all of the library
+            self.refusal = f"{error}; {_FIX}"
+            raise
+        self.refusal = _refusal(response)
+        return response
+
+
+def _refusal(response: requests.Response) -> str:
+    if not 200 <= response.status_code < 300:
+        return f"the answer was {response.status_code} {response.reason}; {_FIX}"
+    try:
+        partial = ExportTraceServiceResponse.FromString(response.content).partial_success
+    except DecodeError:  # such as JSON; receivers that reject spans say so in protobuf
+        return ""
+    return f"{partial.rejected_spans:,} spans were rejected: {partial.error_message}" if partial.rejected_spans else ""
 
 
 class _Interval(NamedTuple):
@@ -88,7 +108,7 @@ def spans_of(result: Result, folder: pathlib.Path) -> Iterator[ReadableSpan]:
     """
     digest = digest_of(folder / RESULT_FILE)
     intervals = _intervals(result, folder)
-    start_ns = _start_ns(result)
+    start_ns = _start_ns(result, folder)
     spans = _Spans(digest)
     run = spans.context("run")
     end_ns = max((one.end_ns for one in intervals.values()), default=start_ns)
@@ -126,7 +146,7 @@ def _request_spans(
     folder: pathlib.Path, spans: "_Spans", repetitions: Mapping[tuple[str, str, str, int], tuple[SpanContext, _Interval]]
 ) -> Iterator[ReadableSpan]:
     """The traced requests, each linked to its repetition, and the parent of the spans that the server sent of it."""
-    known = set[str]()
+    known, workload_of = set[str](), {one.trace_id: one.workload for one in read_traces(folder) if one.workload}
     for one in read_traces(folder):
         place = repetitions.get((one.workload, one.protocol, one.load, one.repetition))
         if place is None or one.trace_id in known:  # a request of a mix is listed twice
@@ -135,13 +155,14 @@ def _request_spans(
         repetition, interval = place
         start_ns = interval.window_ns + one.start_ns
         context = _context(one.trace_id, client_span_id(one.trace_id))
+        workload = workload_of.get(one.trace_id, "")
         parts = {f"perfkit.{part}_ns": part_ns for part, part_ns in one.parts_ns.items()}
         yield spans.span(
             "request",
             context,
             None,
             (start_ns, start_ns + one.total_ns),
-            {"perfkit.protocol": one.protocol, "perfkit.load": one.load, **parts},
+            {**_place(workload, one.protocol, one.load), **parts},
             links=[Link(repetition)],
             kind=SpanKind.CLIENT,
         )
@@ -192,15 +213,22 @@ def _context(trace_id: str, span_id: str) -> SpanContext:
     return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
 
 
-def _attributes(point: Point) -> dict[str, float | bool | Sequence[str]]:
-    """The figures of a load point, whether it is valid, and the codes of its warnings."""
-    figures: dict[str, float | bool | Sequence[str]] = {f"perfkit.{name}": value for name, value in figures_of(point).items()}
+def _place(workload: str, protocol: str, load: str) -> dict[str, str]:
+    return {**({"perfkit.workload": workload} if workload else {}), "perfkit.protocol": protocol, "perfkit.load": load}
+
+
+def _attributes(point: Point) -> dict[str, str | float | bool | Sequence[str]]:
+    """What was measured, the figures of a load point, whether it is valid, and the codes of its warnings."""
+    place, figures = _place(point.workload or "", point.protocol, point.load.title), figures_of(point)
     codes = tuple(dict.fromkeys(warning.code for warning in point.warnings))
-    return {**figures, "perfkit.valid": point.valid, **({"perfkit.warnings": codes} if codes else {})}
+    named = {f"perfkit.{name}": value for name, value in figures.items()}
+    return {**place, **named, "perfkit.valid": point.valid, **({"perfkit.warnings": codes} if codes else {})}
 
 
-def _start_ns(result: Result) -> int:
-    return round(parse_instant(result.started_at).timestamp() * 1000) * _NS_PER_MS  # results store milliseconds
+def _start_ns(result: Result, folder: pathlib.Path) -> int:
+    """The start of the result, which is stored in milliseconds; of a resumed run that of its log, from which the log then counts."""
+    started_at_s = log_started_at_s(folder) if result.resumptions else None
+    return round((parse_instant(result.started_at).timestamp() if started_at_s is None else started_at_s) * 1000) * _NS_PER_MS
 
 
 def _intervals(result: Result, folder: pathlib.Path) -> dict[tuple[int, int], _Interval]:
@@ -211,7 +239,7 @@ def _intervals(result: Result, folder: pathlib.Path) -> dict[tuple[int, int], _I
     starts_s = read_window_starts(folder) if (folder / LOG_FILE).exists() else {}
     index_of = {point.key: index for index, point in enumerate(result.summary)}
     intervals = dict[tuple[int, int], _Interval]()
-    start_ns = end_ns = _start_ns(result)
+    start_ns = end_ns = _start_ns(result, folder)
     for point in result.points:
         if (index := index_of.get(point.key)) is None:
             continue

@@ -2,10 +2,13 @@
 
 import os
 import pathlib
+import re
 
 LOG_FILE = "latency.hlog"
 LARGEST_PART_BYTES = 64 * 2**20
 """What a file of the log has at most; the next one then begins with the same head, so that each can be read by itself."""
+_START_TIME = re.compile(rb"#\[StartTime: (\d{1,10}\.\d{3}) ")
+_HEAD_BYTES = 1000
 
 
 class RotatingLog:
@@ -54,6 +57,16 @@ class RotatingLog:
         self._file = (self._folder / log_name(self._number)).open("w", encoding="ascii")
         self._file.write(self._head)
         self._bytes = len(self._head)
+
+
+def log_started_at_s(folder: pathlib.Path) -> float | None:
+    """The start of a folder's log in seconds of Unix time, from which it counts; None if there is no log that says it."""
+    try:
+        with (folder / LOG_FILE).open("rb") as stream:
+            found = _START_TIME.search(stream.read(_HEAD_BYTES))
+    except OSError:
+        return None
+    return float(found[1]) if found else None
 
 
 def cut_log(folder: pathlib.Path, size: int) -> None:

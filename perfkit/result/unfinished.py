@@ -2,7 +2,6 @@
 
 import itertools
 import pathlib
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,12 +9,9 @@ from perfkit.errors import ResultError
 from perfkit.result.file import RESULT_FILE, read_result
 from perfkit.result.fingerprint import scenario_differences
 from perfkit.result.model import Result
-from perfkit.result.rotating_log import LOG_FILE, log_files
+from perfkit.result.rotating_log import log_files, log_started_at_s
 from perfkit.result.telemetry_file import CSV_FILE
 from perfkit.result.whole_points import UnfinishedResult, has_points, read_points
-
-_START_TIME = re.compile(rb"#\[StartTime: (\d{1,12}\.\d{3}) ")
-_HEADER_BYTES = 1000
 
 
 def find_unfinished(folder: pathlib.Path, scenario: Mapping[str, Any], *, adds_time: bool = False) -> UnfinishedResult | Result | str:
@@ -45,8 +41,8 @@ def find_unfinished(folder: pathlib.Path, scenario: Mapping[str, Any], *, adds_t
 def read_unfinished(folder: pathlib.Path, result: Result) -> UnfinishedResult:
     """The load points of an unfinished result that were measured as a whole, if there are any."""
     points, problem = read_points(folder, sum(map(_size, log_files(folder))), _size(folder / CSV_FILE))
-    started_at = _START_TIME.search(_first_bytes(folder / LOG_FILE))
-    return UnfinishedResult(folder, result, float(started_at[1]) if started_at else 0.0, tuple(points) if started_at else (), problem)
+    started_at_s = log_started_at_s(folder)
+    return UnfinishedResult(folder, result, started_at_s or 0.0, () if started_at_s is None else tuple(points), problem)
 
 
 def _candidates(folder: pathlib.Path) -> Iterator[pathlib.Path]:
@@ -61,11 +57,3 @@ def _candidates(folder: pathlib.Path) -> Iterator[pathlib.Path]:
 
 def _size(file: pathlib.Path) -> int:
     return file.stat().st_size if file.is_file() else 0
-
-
-def _first_bytes(file: pathlib.Path) -> bytes:
-    try:
-        with file.open("rb") as stream:
-            return stream.read(_HEADER_BYTES)
-    except OSError:
-        return b""

@@ -93,6 +93,10 @@ class SpansConfig:
     """Of more traces than these, those that came first are dropped."""
 
 
+PUSH_FAILED = "Live metrics could not be pushed to"
+"""How the note of a receiver that is away begins."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class PublishConfig:
     """Where the live metrics of a run are seen; None and an empty text for nowhere."""

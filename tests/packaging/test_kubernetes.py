@@ -171,6 +171,7 @@ def test_each_value_of_the_chart_has_its_effect(rendered):
     found = rendered(
         "bench", image="registry.test/perfkit:1", target="http://triton.models.svc:8000", arguments=["--otlp", "http://collector:4318"],
         resources=amounts, storage="5Gi", deleteAfterSeconds=0, fleet={"machines": 2, "joinWithin": "1m", "resources": amounts},
+        envFrom=["tokens"], imagePullSecrets=["registry"], nodeSelector={"pool": "load"},
     )  # fmt: skip
     job = found["Job", "bench-run"]
     _, container = pod(job)
@@ -184,8 +185,20 @@ def test_each_value_of_the_chart_has_its_effect(rendered):
     containers = [container, *worker["spec"]["containers"], *found["DaskCluster", "bench"]["spec"]["scheduler"]["spec"]["containers"]]
     assert {one["image"] for one in containers} == {"registry.test/perfkit:1"}
     assert [one["resources"] for one in containers[:2]] == [amounts, amounts]
+    assert container["envFrom"] == [{"secretRef": {"name": "tokens"}}]
+    for spec in (pod(job)[0], worker["spec"], found["DaskCluster", "bench"]["spec"]["scheduler"]["spec"]):
+        assert (spec["imagePullSecrets"], spec["nodeSelector"]) == ([{"name": "registry"}], {"pool": "load"})
     policy = found["NetworkPolicy", "bench"]["spec"]
     assert policy["podSelector"]["matchLabels"] == {"dask.org/cluster-name": "bench"}
+
+
+def test_large_numbers_of_a_file_of_values_are_whole_numbers(rendered):
+    """Helm reads them as floating-point ones, and would write 1.2096e+06."""
+    found = rendered(deleteAfterSeconds=1_209_600, fleet={"machines": 2_000_000})
+    assert found["Job", "perfkit-run"]["spec"]["ttlSecondsAfterFinished"] == 1_209_600
+    words = pod(found["Job", "perfkit-run"])[1]["args"]
+    assert words[words.index("--machines") + 1] == "2000000"
+    assert found["DaskCluster", "perfkit"]["spec"]["worker"]["replicas"] == 2_000_000
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,11 @@ import pathlib
 import re
 import sys
 import types
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from PIL import Image
+from pydantic import BaseModel, ValidationError
 
 from perfkit.cli.main import main
 from perfkit.recorder.histogram import percentile_distribution
@@ -21,6 +22,7 @@ from perfkit.report.figures_by_name import parameters_of
 from perfkit.report.matplotlib_charts import draw
 from perfkit.report.time_charts import time_group
 from perfkit.report.timeline import read_timeline
+from perfkit.report.wandb_export import log_runs
 from perfkit.result.file import read_result
 from perfkit.scenario.file import read_scenario, scenario_document
 from perfkit.stats.buckets import BucketCounts
@@ -191,11 +193,32 @@ def test_without_mlflows_client_the_extra_is_named(with_intervals, monkeypatch, 
     assert "--mlflow needs MLflow's client: pip install '.[mlflow]'" in capsys.readouterr().err
 
 
+WANDB_SETTINGS = {
+    "console", "silent", "disable_git", "save_code", "init_timeout", "finish_timeout", "finish_timeout_raises", "x_disable_meta",
+    "x_disable_stats", "x_save_requirements", "x_graphql_retry_max", "x_file_stream_retry_max", "x_file_transfer_retry_max",
+}  # fmt: skip
+"""Of what wandb 0.27 and 0.31 know; both refuse other names."""
+
+
+class ModeSettings(BaseModel):
+    """One of the client's settings, as it declares them."""
+
+    mode: Literal["online", "offline"]
+
+
+def settings_error():
+    """The client's error for WANDB_MODE=nonsense."""
+    with pytest.raises(ValidationError) as raised:
+        ModeSettings.model_validate({"mode": "nonsense"})
+    return raised.value
+
+
 class PlayedRun:
     """A run of the client of Weights & Biases, as far as an export uses it; holds what it was told. benchmarks/peers/exports.py uses the real one."""
 
-    def __init__(self, options):
-        self.options, self.id, self.offline, self.figures, self.files, self.ended = options, "abc", False, {}, {}, None
+    def __init__(self, client, options):
+        self._client, self.options, self.id, self.figures, self.files, self.ended = client, options, "abc", {}, {}, None
+        self.offline, self.disabled = client.mode == "offline", client.mode == "disabled"
         self.settings = types.SimpleNamespace(sync_dir="wandb/offline-run-abc")
 
     def log(self, figures):
@@ -205,37 +228,60 @@ class PlayedRun:
         self.files[artifact.name, artifact.type] = [pathlib.Path(one).name for one in artifact.files]
 
     def finish(self, exit_code):
+        self._client.fail("finish")
+        if self._client.fatal:
+            self._client.told.warning(self._client.fatal)
         self.ended = exit_code
 
 
-class PlayedArtifact:
-    def __init__(self, name, type):  # noqa: A002 - the client's name
-        self.name, self.type, self.files = name, type, []
+class PlayedWandb(types.ModuleType):
+    """The client: the runs that were begun, the artifacts whose uploads were awaited, and the exit codes with which it was torn down."""
 
-    def add_file(self, path):
-        self.files.append(path)
+    Error = type("Error", (Exception,), {})
+
+    def __init__(self):
+        super().__init__("wandb")
+        self.runs, self.awaited, self.torn_down, self.told = [], [], [], None
+        self.mode, self.fatal = "online", ""
+        self.failures: dict[str, BaseException] = {}
+
+    def fail(self, call):
+        if call in self.failures:
+            raise self.failures[call]
+
+    def Settings(self, **settings):
+        if settings.keys() - WANDB_SETTINGS:
+            raise ValueError(f"Extra inputs are not permitted: {settings.keys() - WANDB_SETTINGS}")
+        return settings
+
+    def Artifact(self, name, type):  # noqa: A002 - the client's names
+        files = list[str]()
+
+        def wait(timeout):
+            assert timeout <= 60
+            self.fail("wait")
+            self.awaited.append(name)
+
+        return types.SimpleNamespace(name=name, type=type, files=files, add_file=files.append, wait=wait)
+
+    def init(self, **options):
+        self.fail("init")
+        self.runs.append(PlayedRun(self, options))
+        return self.runs[-1]
+
+    def termsetup(self, settings, logger):
+        assert settings is self.runs[-1].settings
+        self.told = logger
+
+    def teardown(self, exit_code):
+        self.torn_down.append(exit_code)
 
 
 @pytest.fixture
 def played_wandb(monkeypatch):
-    """The runs that were begun."""
-    runs = []
-
-    def init(**options):
-        runs.append(PlayedRun(options))
-        runs[-1].offline = played.is_offline
-        return runs[-1]
-
-    played = types.ModuleType("wandb")
-    played.__dict__.update(
-        init=init,
-        Artifact=PlayedArtifact,
-        Settings=types.SimpleNamespace,
-        Error=type("Error", (Exception,), {}),
-        runs=runs,
-        is_offline=False,
-    )
+    played = PlayedWandb()
     monkeypatch.setitem(sys.modules, "wandb", played)
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")  # an export sets it, where it is not set
     monkeypatch.delenv("WANDB_PROJECT", raising=False)
     return played
 
@@ -253,19 +299,21 @@ def test_a_result_is_a_run_of_weights_and_biases(with_intervals, played_wandb, c
     assert config["perfkit"] == {
         "status": "complete", "status_reason": "", "started_at": "2026-01-02T03:04:05.000+00:00", "commit": "c0ffee" * 6, "branch": "main",
     }  # fmt: skip
-    assert run.options["settings"].disable_git
-    assert run.options["settings"].x_disable_meta
+    assert run.options["settings"]["disable_git"]
+    assert run.options["settings"]["x_disable_meta"]
     assert run.figures["http-concurrency-4/throughput_per_s_low"] == 490.0
     assert run.figures["http-concurrency-4/p99_ns"] == 6_000_000
     assert "http-concurrency-4/p99_ns_high" not in run.figures
     assert (run.figures["http-concurrency-4/valid"], run.figures["http-concurrency-8/valid"]) == (1.0, 0.0)
     assert run.files == {("smoke-abc", "perfkit-result"): ["result.json", "report.html"]}
+    assert (played_wandb.awaited, played_wandb.torn_down) == (["smoke-abc"], [])
 
 
 def test_a_run_that_waits_for_its_upload_says_how_it_is_uploaded(with_intervals, played_wandb, capsys):
-    played_wandb.is_offline = True
+    played_wandb.mode = "offline"
     assert main(["report", str(with_intervals), "--wandb=serving"]) == 0
     assert "of the project serving of Weights & Biases; to upload it: wandb sync wandb/offline-run-abc" in capsys.readouterr().out
+    assert played_wandb.awaited == []
 
 
 def test_a_result_that_is_not_complete_is_a_failed_run_of_weights_and_biases(tmp_path, played_wandb):
@@ -274,19 +322,68 @@ def test_a_result_that_is_not_complete_is_a_failed_run_of_weights_and_biases(tmp
     assert (played_wandb.runs[0].ended, played_wandb.runs[0].options["config"]["perfkit"]["status_reason"]) == (1, "for a reason")
 
 
-def test_what_the_client_of_weights_and_biases_refuses_is_told(with_intervals, played_wandb, monkeypatch, capsys):
-    def refuse(**_):
-        raise played_wandb.Error("No API key configured.")
+@pytest.mark.parametrize(
+    ("call", "failure", "words"),
+    [
+        ("init", PlayedWandb.Error("No API key configured."), "--wandb perfkit: No API key configured."),
+        ("init", PlayedWandb.Error("Timed out. Consider increasing the init_timeout setting: …"), "--wandb perfkit: Timed out.\n"),
+        (
+            "init",
+            settings_error(),
+            "--wandb perfkit: WANDB_MODE, or mode in the client's settings file: Input should be 'online'",
+        ),
+        ("wait", ValueError("permission denied"), "--wandb perfkit: permission denied"),
+        ("finish", TimeoutError("Timed out finishing run."), "--wandb perfkit: Timed out finishing run."),
+    ],
+)
+def test_what_the_client_of_weights_and_biases_refuses_is_told_and_ends_it(with_intervals, played_wandb, capsys, call, failure, words):
+    played_wandb.failures[call] = failure
+    assert main(["report", str(with_intervals), "--wandb"]) == 2
+    streams = capsys.readouterr()
+    assert words in streams.err
+    assert "run abc" not in streams.out
+    assert played_wandb.torn_down == [1]
 
-    monkeypatch.setattr(played_wandb, "init", refuse)
-    assert main(["report", str(with_intervals), "--wandb", "--quiet"]) == 2
-    assert "--wandb perfkit: No API key configured." in capsys.readouterr().err
+
+def test_figures_that_the_server_of_weights_and_biases_does_not_take_are_told(with_intervals, played_wandb, capsys):
+    played_wandb.fatal = "wandb: WARNING Fatal error while uploading data. Some run data will not be synced."
+    assert main(["report", str(with_intervals), "--wandb"]) == 2
+    streams = capsys.readouterr()
+    assert "the server did not take the figures of run abc: wandb: WARNING Fatal error while uploading data." in streams.err
+    assert "run abc" not in streams.out
+
+
+def test_a_client_of_weights_and_biases_that_is_disabled_is_refused(with_intervals, played_wandb, capsys):
+    played_wandb.mode = "disabled"
+    assert main(["report", str(with_intervals), "--wandb"]) == 2
+    assert "remove WANDB_MODE=disabled" in capsys.readouterr().err
+
+
+def test_an_interrupt_ends_the_client_of_weights_and_biases_too(with_intervals, played_wandb):
+    played_wandb.failures["finish"] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        log_runs([with_intervals], "perfkit")
+    assert played_wandb.torn_down == [1]
 
 
 @pytest.mark.usefixtures("played_wandb")
-def test_a_result_is_no_project_of_weights_and_biases(folders, capsys):
-    assert main(["report", str(folders[0]), "--wandb", str(folders[1]), "--quiet"]) == 2
-    assert "this is a result, and the option takes a project" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["{0}", "--wandb", "{1}"], "is a result, and the option takes a project"),
+        (["--wandb", "{1}/result.json"], "is a result, and the option takes a project"),
+        (["{0}", "--wandb=team/serving"], "a team is named by WANDB_ENTITY"),
+        (["{0}", "--wandb="], "argument --wandb: the value is empty"),
+        (["{0}", "--mlflow="], "argument --mlflow: the value is empty"),
+        (["{0}", "--otlp="], "argument --otlp: expected a URL"),
+    ],
+)
+def test_what_is_no_project_and_no_address_is_refused_before_anything_is_written(folders, capsys, words, hint):
+    with pytest.raises(SystemExit) as ended:
+        main(["report", *(word.format(*folders) for word in words)])
+    assert ended.value.code == 2
+    assert hint in capsys.readouterr().err
+    assert {path.name for path in folders[0].iterdir()} == {"result.json", "latency.hlog"}
 
 
 def test_without_the_client_of_weights_and_biases_the_extra_is_named(with_intervals, monkeypatch, capsys):

@@ -2,10 +2,12 @@
 
 import calendar
 import csv
+import socket
 import sys
 from typing import Any
 
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTracePartialSuccess, ExportTraceServiceResponse
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from perfkit.cli.main import main
@@ -88,7 +90,7 @@ def test_the_figures_of_load_points_and_repetitions_are_attributes(tmp_path, poi
         "perfkit.throughput_per_s": 500.0, "perfkit.throughput_per_s_low": 490.0, "perfkit.throughput_per_s_high": 510.0,
         "perfkit.p50_ns": 2_000_000, "perfkit.p50_ns_low": 1_900_000, "perfkit.p50_ns_high": 2_100_000, "perfkit.p90_ns": 4_000_000,
         "perfkit.p95_ns": 4_000_000, "perfkit.p99_ns": 6_000_000, "perfkit.p99_ns_low": 5_500_000, "perfkit.mean_ns": 2_000_000,
-        "perfkit.error_rate": 0.0, "perfkit.valid": True,
+        "perfkit.error_rate": 0.0, "perfkit.valid": True, "perfkit.protocol": "http", "perfkit.load": "concurrency 4",
     }  # fmt: skip
     assert by_name["http, concurrency 4"] == [figures]
     assert by_name["repetition 2"][0] == figures
@@ -156,8 +158,22 @@ def test_a_traced_request_of_a_mix_is_sent_once(tmp_path, points):
     by_id = {span.span_id: span for span in spans}
     requests = {span.trace_id.hex(): span for span in spans if span.kind == Span.SPAN_KIND_CLIENT}
     assert requests.keys() == {in_mix, by_itself}
+    assert {attributes_of(span)["perfkit.workload"] for span in requests.values()} == {"small"}
+    measured = [attributes_of(span).get("perfkit.workload") for span in spans if span.name.startswith("repetition")]
+    assert sorted(map(str, measured)) == ["None"] * 3 + ["small"] * 6
     load_of = {trace_id: by_id[by_id[span.links[0].span_id].parent_span_id].name for trace_id, span in requests.items()}
     assert load_of == {in_mix: "http, concurrency 4", by_itself: "small alone, http, concurrency 4"}
+
+
+def test_the_times_of_a_resumed_run_count_from_the_start_of_its_log(tmp_path, points):
+    resumption = {"at": "2026-01-02T04:04:05.678+00:00", "after_points": 1, "paused_s": 60.0}
+    write(tmp_path, points[:1], resumptions=[resumption])
+    log = tmp_path / "latency.hlog"
+    log.write_text(f"#[StartTime: {START_NS / S - 100:.3f} (seconds since epoch)]\n" + log.read_text())
+    spans = {span.name: span for span in sent(tmp_path).spans()}
+    begin_ns = START_NS - 100 * S
+    assert spans["repetition 1"].start_time_unix_nano == begin_ns + round((start_s(0) - 2) * S)
+    assert spans["smoke"].start_time_unix_nano == begin_ns
 
 
 def test_without_a_log_load_points_follow_one_another(tmp_path, points):
@@ -186,12 +202,43 @@ def test_damaged_traces_are_named_with_their_line(tmp_path, points, row, what, c
     assert f"traces.csv:2: cannot be read: {what}" in capsys.readouterr().err
 
 
-def test_a_receiver_that_refuses_is_told_with_its_reason(tmp_path, points, capsys):
+FIX = "is a receiver of OTLP/HTTP running there? Its URL is given without /v1/traces"
+
+
+def refused(folder, url, capsys):
+    """What is said of a receiver that does not take the spans of a result."""
+    assert main(["report", str(folder), "--otlp", url]) == 2
+    streams = capsys.readouterr()
+    assert "spans sent to" not in streams.out
+    return streams.err
+
+
+@pytest.mark.parametrize(("status", "reason"), [(302, "302 Found"), (404, "404 Not Found")])
+def test_a_receiver_that_refuses_is_told_with_its_answer(tmp_path, points, capsys, monkeypatch, status, reason):
     write(tmp_path, points)
-    with receiving(status=404) as receiver:
-        assert main(["report", str(tmp_path), "--otlp", receiver.url, "--quiet"]) == 2
-        assert f"--otlp {receiver.url}: Failed to export" in (told := capsys.readouterr().err)
-        assert "404" in told
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "Bearer sesame")  # without a name, which the exporter warns of
+    with receiving(status=status) as receiver:
+        told = refused(tmp_path, receiver.url, capsys)
+        assert f"--otlp {receiver.url}: the answer was {reason}; {FIX}; 0 spans of {tmp_path} were sent before" in told
+    assert "sesame" not in told
+
+
+def test_a_receiver_that_is_away_is_told_with_the_reason(tmp_path, points, capsys):
+    write(tmp_path, points)
+    with socket.socket() as bound:  # and not listening, so that it refuses connections
+        bound.bind(("127.0.0.1", 0))
+        told = refused(tmp_path, f"http://user:sesame@127.0.0.1:{bound.getsockname()[1]}", capsys)
+    assert "Connection refused" in told
+    assert FIX in told
+    assert "sesame" not in told
+
+
+def test_spans_that_a_receiver_rejects_are_counted(tmp_path, points, capsys):
+    write(tmp_path, points)
+    partial = ExportTracePartialSuccess(rejected_spans=5, error_message="the queue is full")
+    answer = ExportTraceServiceResponse(partial_success=partial).SerializeToString()
+    with receiving(answer=answer) as receiver:
+        assert f"--otlp {receiver.url}: 5 spans were rejected: the queue is full;" in refused(tmp_path, receiver.url, capsys)
 
 
 def test_without_the_exporter_the_extra_is_named(tmp_path, points, monkeypatch, capsys):

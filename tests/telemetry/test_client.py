@@ -114,7 +114,7 @@ def test_live_metrics_are_pushed_when_a_run_ends(page):
 
 def test_a_receiver_of_metrics_that_is_away_is_noted_once():
     async def go(port):
-        async with open_telemetry(TelemetryConfig(otlp=f"http://127.0.0.1:{port}")) as client:
+        async with open_telemetry(TelemetryConfig(otlp=f"http://user:sesame@127.0.0.1:{port}")) as client:
             while not client.notes:
                 await client.window(0, S)
             return client.notes
@@ -122,7 +122,9 @@ def test_a_receiver_of_metrics_that_is_away_is_noted_once():
     with socket.socket() as bound:  # and not listening, so that it refuses connections
         bound.bind(("127.0.0.1", 0))
         port = bound.getsockname()[1]
-        assert asyncio.run(go(port)) == [f"Live metrics could not be pushed to http://127.0.0.1:{port}; it is tried again every 5 s."]
+        assert asyncio.run(go(port)) == [
+            f"Live metrics could not be pushed to http://<redacted>@127.0.0.1:{port}; it is tried again every 5 s."
+        ]
     assert children_running(PROCESS) == []
 
 

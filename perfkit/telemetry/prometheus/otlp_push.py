@@ -20,6 +20,8 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from perfkit.clock import wall_ns
+from perfkit.target.address import redacted_url
+from perfkit.telemetry.messages import PUSH_FAILED
 from perfkit.telemetry.prometheus.exposition import LiveRun
 
 _EVERY_S, _TIMEOUT_S = 5.0, 2.0
@@ -36,7 +38,7 @@ class OtlpPush:
     def __init__(self, url: str, run: LiveRun, name: str = "") -> None:
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # a receiver that is away is noted once
         self._notes = list[str]()
-        self._url, self._run, self._start_ns, self._has_failed = url, run, wall_ns(), False
+        self._url, self._run, self._start_ns, self._has_failed, self._is_noted = url, run, wall_ns(), False, False
         self._attributes = {"service.name": "perfkit", **({"perfkit.run": name} if name else {})}
         self._exporter = OTLPMetricExporter(endpoint=f"{url.rstrip('/')}/v1/metrics", timeout=_TIMEOUT_S)
         self._is_closed = threading.Event()
@@ -49,25 +51,27 @@ class OtlpPush:
         return notes
 
     def close(self) -> None:
-        """Pushes a last time and ends."""
+        """Pushes a last time, unless the push before failed, and ends."""
         self._is_closed.set()
-        self._thread.join(3 * _TIMEOUT_S)
+        if not self._has_failed:
+            self._thread.join(3 * _TIMEOUT_S)
+        self._exporter.shutdown(timeout_millis=0)
 
     def _push_until_closed(self) -> None:
         self._push()
         while not self._is_closed.wait(_EVERY_S):
             self._push()
-        self._push()
-        self._exporter.shutdown(timeout_millis=0)
+        if not self._has_failed:
+            self._push()
 
     def _push(self) -> None:
         try:
-            is_pushed = self._exporter.export(self._data()) is MetricExportResult.SUCCESS
+            self._has_failed = self._exporter.export(self._data()) is not MetricExportResult.SUCCESS
         except Exception:  # noqa: BLE001 - whatever the library raises: it must not end the telemetry
-            is_pushed = False
-        if not is_pushed and not self._has_failed:
             self._has_failed = True
-            self._notes.append(f"Live metrics could not be pushed to {self._url}; it is tried again every {_EVERY_S:g} s.")
+        if self._has_failed and not self._is_noted:
+            self._is_noted = True
+            self._notes.append(f"{PUSH_FAILED} {redacted_url(self._url)}; it is tried again every {_EVERY_S:g} s.")
 
     def _data(self) -> MetricsData:
         scope = ScopeMetrics(InstrumentationScope("perfkit"), list(self._metrics()), "")
