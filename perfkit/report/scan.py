@@ -32,7 +32,7 @@ def scan_table(points: Sequence[Point]) -> Table:
             level = Cell(one.concurrency, f"{one.lowest:,}" if one.lowest == one.highest else f"{one.lowest:,} to {one.highest:,}")
             rows.append((point.protocol, level, one.throughput_per_s, one.mean_ns, one.p50_ns, one.p99_ns, mark))
     note = (
-        "A scan: the requests in flight rise steadily, so no step is a steady load point. Answers: those that came in the step, failed ones included; times: of the "
+        "A scan: the requests in flight rise steadily, so no step is a steady load point. Answers: the ok ones that came in the step; times: of the "
         "requests that started in it. Knee: the highest throughput ÷ mean time, and the steps that are not shown to have less."
     )
     return Table("scan", "Scan", columns, tuple(rows), note)
