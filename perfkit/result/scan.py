@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from perfkit.result.load import RampLoad
 from perfkit.result.part import Part
 
+NOT_COMPARED = "a scan is no load point that can be compared or judged: measure the load points that it proposes"
+
 
 class ScanStep(Part):
     """A part of the window."""
