@@ -414,6 +414,14 @@ LoadSpec: TypeAlias = Annotated[
 ]
 
 
+def is_scan(load: object) -> bool:
+    """Whether a load is a scan, before it is validated or after."""
+    if isinstance(load, ClosedLoadSpec):
+        return load.closed.ramp is not None
+    closed = load.get("closed") if isinstance(load, Mapping) else None
+    return isinstance(closed, Mapping) and isinstance(closed.get("concurrency"), Mapping)
+
+
 def _closed_or_open(data: object) -> object:
     keys = [str(key) for key in data if key not in _OF_CLIENTS] if isinstance(data, Mapping) else []
     if keys not in (["closed"], ["open"]):
