@@ -125,6 +125,7 @@ def _record(path: pathlib.Path, options: argparse.Namespace) -> "HistoryRecord":
     from perfkit.history.series import record_of_result
     from perfkit.result.file import read_result
     from perfkit.result.provenance import branch_of_job
+    from perfkit.result.scan import NOT_COMPARED
 
     branch, machine = options.branch or "", options.machine or ""
     if path.name == VERDICT_FILE or (path / VERDICT_FILE).is_file():
@@ -134,6 +135,8 @@ def _record(path: pathlib.Path, options: argparse.Namespace) -> "HistoryRecord":
     result = read_result(path)[0]
     if result.is_mix:
         raise UsageError(f"{path}: a history follows one workload, and this result is of a mix; give each workload a scenario of its own")
+    if result.is_scan:
+        raise UsageError(f"{path}: {NOT_COMPARED}")
     record = record_of_result(result, str(path), branch=branch, machine=machine)
     return record if record.series.branch else record_of_result(result, str(path), branch=branch_of_job(), machine=machine)
 

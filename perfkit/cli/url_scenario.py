@@ -203,8 +203,10 @@ _PLAIN = {"closed", "open", "abandon", "retry"}
 
 def _add_defaults(document: dict[str, Any]) -> None:
     """Adds a default load and default windows if neither options nor --set have given them."""
+    from perfkit.scenario.load import is_scan
+
     load, measure = document.get("load") or {}, document.get("measure") or {}
-    if not (isinstance(load, dict) and isinstance(measure, dict)) or load.keys() - _PLAIN or _is_scan(load):
+    if not (isinstance(load, dict) and isinstance(measure, dict)) or load.keys() - _PLAIN or is_scan(load):
         return  # the scenario's checks say what is wrong, and other loads, such as a search or a scan, have defaults of their own
     document |= {"load": load, "measure": measure}
     if "open" not in load:
@@ -216,11 +218,6 @@ def _add_defaults(document: dict[str, Any]) -> None:
     measure.setdefault("repetitions", DEFAULT_REPETITIONS)
     if document.get("slo") and not document.get("sweep"):  # the cases of a sweep are measured in the same repetitions
         measure.setdefault("until_decided", True)
-
-
-def _is_scan(load: dict[str, Any]) -> bool:
-    closed = load.get("closed")
-    return isinstance(closed, dict) and isinstance(closed.get("concurrency"), dict)
 
 
 def target_of_urls(urls: list[str], wanted: list[str] | None) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from perfkit.figures.declaration import Declared
 from perfkit.result.distribution import PERCENTILES, Distribution
 from perfkit.result.fingerprint import Difference, commit_of, environment_differences, scenario_differences
 from perfkit.result.model import Point, PointKey, Result, parts_of_answers
+from perfkit.result.scan import NOT_COMPARED
 from perfkit.spans.change import PartChange, change_between
 from perfkit.stats.buckets import bucket_width_ns
 from perfkit.stats.probability import normal_quantile, student_t_quantile
@@ -82,8 +83,10 @@ class ResultComparison:
 
 
 def compare_results(results: Sequence[tuple[str, Result]]) -> ResultComparison:
-    """Compare labelled results with the first; raises IncomparableError if they have no load point in common."""
+    """Compare labelled results with the first; raises IncomparableError if they have no load point in common, and for scans."""
     first_label, first = results[0]
+    if scans := [label for label, result in results if result.is_scan]:
+        raise IncomparableError(f"{', '.join(scans)}: {NOT_COMPARED}")
     sides = tuple(
         ComparedResult(
             label,

@@ -196,6 +196,8 @@ def _default_figure(results: Sequence[Result]) -> str:
 
 
 def _candidates(values: Mapping[str, Any], result: Result, by: str, where: Sequence[Constraint], group: int | None) -> list[_Candidate]:
+    if result.is_scan:
+        return []
     if result.search is not None:
         figures = figures_of_search(result)
         if not figures or not result.points:

@@ -22,6 +22,7 @@ from perfkit.result.model import Result
 from perfkit.scenario.credentials import resolve_address
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import LoadSpec
+from perfkit.scenario.measure import WarmUp
 from perfkit.scenario.model import Scenario
 from perfkit.target.address import Address, redacted_url
 from perfkit.target.command import COMMAND_PREFIX, ShellSyntaxError, check_ports, command_words, takes_ports
@@ -272,7 +273,7 @@ def _with_spec(loaded: LoadedScenario, spec: RunSpec, target: RunningTarget) -> 
             "repetitions": spec.repetitions,
             "until_decided": False,
             "cpus": target.cpus or None,
-            **({} if spec.warmup_ns is None else {"warmup": scenario.measure.warmup.model_copy(update={"for_ns": spec.warmup_ns})}),
+            **({} if spec.warmup_ns is None else {"warmup": _warm_up(scenario.model_copy(update={"load": spec.load}), spec.warmup_ns)}),
             **({} if spec.window_ns is None else {"duration_ns": spec.window_ns, "requests": None}),
         }
     )
@@ -283,3 +284,10 @@ def _with_spec(loaded: LoadedScenario, spec: RunSpec, target: RunningTarget) -> 
         **({} if spec.seed is None else {"workload": scenario.workload.model_copy(update={"seed": spec.seed})}),
     }
     return dataclasses.replace(loaded, scenario=scenario.model_copy(update=changed))
+
+
+def _warm_up(scenario: Scenario, length_ns: int) -> WarmUp:
+    """The scenario's warm-up with this length in all; a load of its own is sent if more than that of the load point fits in."""
+    given, load_ns = scenario.measure.warmup, length_ns - scenario.own_warmup_ns
+    has_load = given.load is not None and load_ns > 0
+    return given.model_copy(update={"for_ns": load_ns} if has_load else {"for_ns": length_ns, "load": None})

@@ -23,6 +23,7 @@ from perfkit.result.load import Load
 from perfkit.result.model import Protocol, Result
 from perfkit.result.output_folder import write_whole
 from perfkit.result.part import Part
+from perfkit.result.scan import NOT_COMPARED
 from perfkit.stats.buckets import EMPTY, BucketCounts
 
 SCHEMA = "perfkit.baseline/1"
@@ -158,7 +159,7 @@ def merge_baselines(parts: Sequence[tuple[str, Baseline]]) -> Baseline:
 
 
 def read_baseline(path: pathlib.Path, *, with_histograms: bool = False) -> Baseline:
-    """Read a baseline file, or a result (folder or `result.json`) as a baseline of one run; raises ResultError, and UsageError for a mix.
+    """Read a baseline file, or a result (folder or `result.json`) as a baseline of one run; raises ResultError, and UsageError for a mix and a scan.
 
     `with_histograms` also reads a result's log, which a baseline file that is to be written needs.
     """
@@ -170,6 +171,8 @@ def read_baseline(path: pathlib.Path, *, with_histograms: bool = False) -> Basel
             raise UsageError(
                 f"{path}: baselines and gates are for one workload, and this result is of a mix; perfkit compare shows its workloads"
             )
+        if result.is_scan:
+            raise UsageError(f"{path}: {NOT_COMPARED}")
         return baseline_from_result(result, _histograms(folder, result) if with_histograms else None)
     baseline = parse_document(path, document, Baseline, SCHEMA)
     if not baseline.runs:

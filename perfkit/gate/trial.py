@@ -292,7 +292,7 @@ async def find_saturating_concurrency(throughput_per_s: Callable[[int], Awaitabl
 
 
 def common_warmup_ns(scenario: Scenario, detected_s: Sequence[float]) -> int:
-    """The warm-up of every run: the scenario's, or with `auto` the longest one detected, rounded up to 0.1 s."""
+    """The warm-up of every run: the scenario's with that of a load of its own, or with `auto` the longest one detected, rounded up to 0.1 s."""
     if scenario.measure.warmup_ns != "auto":
-        return scenario.measure.warmup_ns
+        return scenario.warmup_ns
     return math.ceil(round(max(detected_s) * NS_PER_S) / _WARMUP_STEP_NS) * _WARMUP_STEP_NS

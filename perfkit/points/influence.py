@@ -11,7 +11,7 @@ from perfkit.recorder.stops import Stop
 from perfkit.recorder.window import Window
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.generator import Generator, Stops
-from perfkit.result.load import ClosedLoad
+from perfkit.result.load import ClosedLoad, RampLoad
 from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.stats.validity import (
     LEAST_SHARE,
@@ -69,6 +69,7 @@ def judge_influence(
         stops=_stop_figures(parts, times, waited, generator),
         others=others,
         may_include_target=_may_include_target(generator),
+        is_scan=isinstance(parts[0].load, RampLoad),
     )
 
 

@@ -47,7 +47,7 @@ from perfkit.result.cold_start import ColdStart, ColdStarts, Spread
 from perfkit.result.counts import Abandonment, Connections, Requests, Responses, Retries, SequenceCounts, Tokens
 from perfkit.result.distribution import QUANTILES, distribution
 from perfkit.result.generator import Generator
-from perfkit.result.load import ColdStartLoad, IdleLoad
+from perfkit.result.load import ColdStartLoad, IdleLoad, RampLoad
 from perfkit.result.model import Estimated, Failure, IdleGaps, Point, SloJudgement
 from perfkit.stats.batch_means import reach_of_total
 from perfkit.stats.buckets import EMPTY, BucketCounts
@@ -195,7 +195,8 @@ def _make_point(pool: Pool, intervals: Mapping[float, PercentileInterval], repet
         # a storm is told by sums over seconds, which no late request moves
         yield from (one for code, one in of_target.items() if judged.is_valid or code == "retry_storm")
         yield from outcome_warnings(requests, failures, answers)
-        has_chosen_count = isinstance(first.load, ColdStartLoad)  # a start has the number of requests that the scenario gives
+        # a start has the number of requests that the scenario gives; a scan says itself where it has too few
+        has_chosen_count = isinstance(first.load, ColdStartLoad | RampLoad)
         few = (one for one in sample_warnings(pool.waiting_times, requests, intervals) if one.code != "few_samples" or not has_chosen_count)
         yield from few
         if tokens is not None:

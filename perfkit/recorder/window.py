@@ -47,6 +47,8 @@ class Window:
     """Attempts sent in each second of the window; zeros for loads without `load.retry`, as are the next."""
     retries_per_s: tuple[int, ...] = ()
     """Those of them that were not the first of their request."""
+    batch_counts: tuple[Mapping[str, int], ...] = ()
+    """The counts in the same parts, 0 for names that are missing; those of requests by their ends."""
     untouched: tuple[BucketCounts, ...] = ()
     """The same parts without the requests that a stop of the load generator touched."""
     prompt: tuple[BucketCounts, ...] = ()
@@ -93,7 +95,8 @@ def cut(recording: Recording, start_ns: int, *, is_open: bool) -> Window:
     length_ns = max(recording.end_ns - start_ns, 0)
     seconds = range(skipped_s, skipped_s - (-length_ns // NS_PER_S))
     waited = "response_time" if is_open else "service_time"
-    parts = [recording.batches.get(first + number, Batch()).times for number in range(length_ns // recording.batch_ns)]
+    batches = [recording.batches.get(first + number, Batch()) for number in range(length_ns // recording.batch_ns)]
+    parts = [batch.times for batch in batches]
     further = [name for name, times in whole.times.items() if times.count and name not in (*_OF_REQUESTS, *_OF_ARRIVALS)]
     return Window(
         start_ns=start_ns,
@@ -109,6 +112,7 @@ def cut(recording: Recording, start_ns: int, *, is_open: bool) -> Window:
         series=recording.series.between(start_ns, recording.end_ns),
         batches=tuple(part.get(waited, EMPTY) for part in parts),
         batch_ns=recording.batch_ns,
+        batch_counts=tuple(batch.counts for batch in batches),
         untouched=tuple(part.get(waited, EMPTY).without(part.get("touched_time", EMPTY)) for part in parts),
         prompt=tuple(
             BucketCounts.merged((part.get(waited, EMPTY).without(part.get("late_time", EMPTY)), part.get("late_least", EMPTY)))

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 
 from perfkit.report.grouped_warnings import GroupedWarning
 from perfkit.report.headline import answer_points
+from perfkit.report.scan import proposed_option
+from perfkit.result.load import RampLoad
 from perfkit.result.model import Result
 from perfkit.result.search import Search
 from perfkit.units import write_minutes
@@ -19,6 +21,8 @@ def run_next_steps(result: Result, warnings: Sequence[GroupedWarning]) -> tuple[
     """
     if result.search is not None:
         return tuple(_after_search(result.search))
+    if scans := [one.scan for one in result.summary if one.valid and one.scan is not None and one.scan.proposed]:
+        return (("Next: measure load points around the knee.", f"perfkit run SCENARIO {proposed_option(scans)}"),)
     answered = tuple(answer_points(result).values()) or result.summary
     codes = {warning.code for point in answered for warning in point.warnings} - {"overloaded"}
     remedies = ((one.code, one.remedy) for one in warnings if one.code in codes and one.remedy.startswith("--set "))
@@ -27,11 +31,10 @@ def run_next_steps(result: Result, warnings: Sequence[GroupedWarning]) -> tuple[
         return ((f"Next: mend what {code} names, and measure again.", f"perfkit run SCENARIO {_BETWEEN_OPTIONS.split(options)[0]}"),)
     if any(point.valid and point.slo is not None and point.slo.verdict == "violated" for point in result.summary):
         return (("Next: see where the time of its requests goes.", "perfkit explain RESULT"),)
-    if scans := [one.scan for one in result.summary if one.valid and one.scan is not None and one.scan.proposed]:
-        levels = ",".join(map(str, scans[0].proposed))
-        return (("Next: measure load points around the knee.", f"perfkit run SCENARIO --set load.closed.concurrency='[{levels}]'"),)
     text = "Next: to tell whether a change makes it slower, measure the servers before and after it in pairs."
-    can_gate = any(one.valid and not (one.cold_start or one.idle or one.surge or one.scan) for one in result.summary)
+    can_gate = any(
+        one.valid and not (one.cold_start or one.idle or one.surge) and not isinstance(one.load, RampLoad) for one in result.summary
+    )
     return ((text, "perfkit gate SCENARIO --baseline TARGET --candidate TARGET"),) if can_gate else ()
 
 

@@ -6,6 +6,7 @@ from perfkit.report.chart import BLUE, Axis, Chart, ChartGroup, Level, Line, Spa
 from perfkit.report.chart_rules import PERCENTILE_STYLES
 from perfkit.report.table import Cell, Column, Table
 from perfkit.result.model import Point
+from perfkit.result.scan import Scan
 from perfkit.units import NS_PER_MS
 
 _TIMES = ("p50", "p99")
@@ -32,7 +33,7 @@ def scan_table(points: Sequence[Point]) -> Table:
             level = Cell(one.concurrency, f"{one.lowest:,}" if one.lowest == one.highest else f"{one.lowest:,} to {one.highest:,}")
             rows.append((point.protocol, level, one.throughput_per_s, one.mean_ns, one.p50_ns, one.p99_ns, mark))
     note = (
-        "A scan: the requests in flight rise steadily, so no step is a steady load point. Answers: those that came in the step, failed ones included; times: of the "
+        "A scan: the requests in flight rise steadily, so no step is a steady load point. Answers: the ok ones that came in the step; times: of the "
         "requests that started in it. Knee: the highest throughput ÷ mean time, and the steps that are not shown to have less."
     )
     return Table("scan", "Scan", columns, tuple(rows), note)
@@ -67,5 +68,10 @@ def scan_group(points: Sequence[Point]) -> ChartGroup:
 def scan_sentence(point: Point) -> str:
     """The knee, or why there is none, that it is a scan's, and which load points to measure."""
     assert point.scan is not None
-    proposed = f"; load points to measure: -c {','.join(map(str, point.scan.proposed))}" if point.scan.proposed else ""
+    proposed = f"; the load points to measure: {proposed_option([point.scan])}" if point.scan.proposed else ""
     return f"scan, not a steady load: {point.scan.reason[0].lower()}{point.scan.reason[1:].rstrip('.')}{proposed}"
+
+
+def proposed_option(scans: Sequence[Scan]) -> str:
+    """The option that measures the proposed load points in place of the scan, those of all protocols."""
+    return f"--set load.closed.concurrency='[{','.join(map(str, sorted({level for scan in scans for level in scan.proposed})))}]'"

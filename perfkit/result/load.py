@@ -61,7 +61,7 @@ class RampLoad(Part):
 
     def concurrency_at(self, instant_s: float) -> int:
         """The requests in flight at an instant since the window's start."""
-        return self.start + math.floor((self.concurrency - self.start) * min(instant_s / self.over_s, 1.0))
+        return min(self.start + math.floor((self.concurrency - self.start + 1) * instant_s / self.over_s), self.concurrency)
 
 
 class SurgeLoad(Part):

@@ -13,7 +13,7 @@ from perfkit.result.cold_start import ColdStarts
 from perfkit.result.counts import Abandonment, Connections, Requests, Responses, Retries, SequenceCounts, Tokens
 from perfkit.result.distribution import PERCENTILES, Distribution
 from perfkit.result.generator import Generator
-from perfkit.result.load import Load
+from perfkit.result.load import Load, RampLoad
 from perfkit.result.part import Part
 from perfkit.result.scan import Scan
 from perfkit.result.search import Search
@@ -431,6 +431,11 @@ class Result(Part):
     def is_mix(self) -> bool:
         """Whether several workloads were measured together."""
         return any(point.workload is not None for point in self.summary)
+
+    @property
+    def is_scan(self) -> bool:
+        """Whether the load rose within the window, so that no figure is that of a load point."""
+        return any(isinstance(point.load, RampLoad) for point in self.summary)
 
 
 def result_document(result: Result) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from perfkit.result.load import RampLoad
 from perfkit.result.part import Part
 
+NOT_COMPARED = "a scan is no load point that can be compared or judged: measure the load points that it proposes"
+
 
 class ScanStep(Part):
     """A part of the window."""
@@ -17,7 +19,7 @@ class ScanStep(Part):
     highest: int
     """Those at its end."""
     throughput_per_s: float
-    """Answers in this part per second, failed ones included."""
+    """Ok answers in this part per second."""
     mean_ns: float | None
     """The mean service time of the requests that started in this part; None without any, as the next two with too few."""
     p50_ns: int | None
@@ -38,7 +40,7 @@ class Scan(Part):
 
     steps: tuple[ScanStep, ...]
     knee: Knee | None
-    """None if throughput ÷ service time still rose in the end, or fell from the beginning."""
+    """None if throughput ÷ service time still rose in the end, or fell from the beginning; if requests failed; and if there were too few answers to tell."""
     reason: str
     """What the knee is, or why there is none, in a sentence."""
     proposed: tuple[int, ...]

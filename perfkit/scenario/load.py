@@ -417,6 +417,29 @@ LoadSpec: TypeAlias = Annotated[
 ]
 
 
+def is_scan(load: object) -> bool:
+    """Whether a load is a scan, before it is validated or after."""
+    if isinstance(load, ClosedLoadSpec):
+        return load.closed.ramp is not None
+    closed = load.get("closed") if isinstance(load, Mapping) else None
+    return isinstance(closed, Mapping) and isinstance(closed.get("concurrency"), Mapping)
+
+
+def _closed_or_open(data: object) -> object:
+    keys = [str(key) for key in data if key not in _OF_CLIENTS] if isinstance(data, Mapping) else []
+    if keys not in (["closed"], ["open"]):
+        context = {"found": " and ".join(keys) or repr(data), "example": "{closed: {concurrency: 8}}"}
+        raise PydanticCustomError("variant", "the load of a warm-up is closed or open: give one, such as {example}; found {found}", context)
+    return data
+
+
+WarmUpLoadSpec: TypeAlias = Annotated[
+    Annotated[ClosedLoadSpec, Tag("closed")] | Annotated[OpenLoadSpec, Tag("open")],
+    Discriminator(_variant),
+    BeforeValidator(_closed_or_open),
+]
+
+
 def closed_loop(concurrency: int) -> ClosedLoadSpec:
     """A closed loop with one load point."""
     return ClosedLoadSpec.model_validate({"closed": {"concurrency": concurrency}})

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from perfkit.scenario.load import ClosedLoadSpec, ColdStartLoadSpec, LoadSpec, OpenLoadSpec, SearchLoadSpec, SurgeLoadSpec
+from perfkit.scenario.load import ClosedLoadSpec, ColdStartLoadSpec, LoadSpec, OpenLoadSpec, SearchLoadSpec, SurgeLoadSpec, is_scan
 from perfkit.scenario.measure import Measure
 from perfkit.scenario.retry import Retry
 from perfkit.scenario.sequences import Sequences, Stream
@@ -37,7 +37,7 @@ def check_load(load: LoadSpec, beside: Beside, *, is_mix: bool) -> None:
         _check_cold_start(load, beside)
     elif isinstance(load, SurgeLoadSpec):
         _check_surge(beside)
-    elif isinstance(load, ClosedLoadSpec) and load.closed.ramp is not None:
+    elif is_scan(load):
         _check_scan(beside)
     if not is_mix:
         _check_abandon(load, beside)

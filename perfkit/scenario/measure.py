@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 import pydantic
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, SerializerFunctionWrapHandler, WithJsonSchema
 
-from perfkit.scenario.load import ClosedLoadSpec, ColdStartLoadSpec, IdleLoadSpec, LoadSpec, OpenLoadSpec
+from perfkit.scenario.load import ClosedLoadSpec, ColdStartLoadSpec, IdleLoadSpec, LoadSpec, WarmUpLoadSpec
 from perfkit.scenario.section import (
     Count,
     Cpus,
@@ -41,7 +41,7 @@ class WarmUp(Section):
     ] = Field(default="auto", alias="for")
     """How long it lasts. `auto` excludes the first second, and any part of the window's first third that is not steady yet; where the target was
     cold, it measures again."""
-    load: LoadSpec | None = None
+    load: WarmUpLoadSpec | None = None
     """A load of its own, closed or open with a single value, such as `{closed: {concurrency: 8}}`; None for that of the load point. The load
     point's own load follows for a second that is excluded, too; the requests of a trace are all in the window."""
 
@@ -51,11 +51,17 @@ class WarmUp(Section):
             return self
         if self.for_ns == "auto":
             raise ValueError("a warm-up with a load of its own has a length: give for, such as for: 10s")
-        is_single = (isinstance(self.load, ClosedLoadSpec) and self.load.closed.ramp is None and len(self.load.closed.levels) == 1) or (
-            isinstance(self.load, OpenLoadSpec) and len(self.load.open.rates_per_s) == 1 and self.load.open.shape is None
-        )
-        if not is_single or any(getattr(self.load, key, None) is not None for key in ("abandon", "retry")):
-            raise ValueError("the load of a warm-up is closed or open, with a single value, and without shape, abandon and retry")
+        if given := [key for key in ("abandon", "retry") if getattr(self.load, key) is not None]:
+            raise ValueError(f"a warm-up sends each request once and waits for its answer: remove {' and '.join(given)}")
+        if isinstance(self.load, ClosedLoadSpec):
+            if self.load.closed.ramp is not None:
+                raise ValueError("a scan is no warm-up: give a number of requests in flight, such as concurrency: 8")
+            if len(self.load.closed.levels) > 1:
+                raise ValueError(f"a warm-up has one load: give one concurrency, found {list(self.load.closed.levels)}")
+        elif self.load.open.shape is not None or self.load.open.trace is not None:
+            raise ValueError("a warm-up has a steady rate, such as rate: 50/s: remove shape and trace")
+        elif len(self.load.open.rates_per_s) > 1:
+            raise ValueError(f"a warm-up has one load: give one rate, found {list(self.load.open.rates_per_s)}")
         return self
 
     @pydantic.model_serializer(mode="wrap")

@@ -14,6 +14,7 @@ from perfkit.scenario.load import (
     ReplayLoadSpec,
     SearchLoadSpec,
     SurgeLoadSpec,
+    is_scan,
 )
 from perfkit.scenario.origins import KeyPath
 from perfkit.scenario.section import Text
@@ -99,8 +100,7 @@ def check_mix(
     if isinstance(load, SearchLoadSpec) or any(isinstance(entry.load, SearchLoadSpec) for entry in entries):
         raise ValueError("workloads: a search varies the rate of one workload: give load.open with several rates instead")
     for one in (load, *(entry.load for entry in entries)):
-        is_scan = isinstance(one, ClosedLoadSpec) and one.closed.ramp is not None
-        if is_scan or isinstance(one, IdleLoadSpec | ColdStartLoadSpec | SurgeLoadSpec):
+        if is_scan(one) or isinstance(one, IdleLoadSpec | ColdStartLoadSpec | SurgeLoadSpec):
             raise ValueError(
                 "workloads: load.idle, load.cold_start, load.surge and scans are for one workload: measure each in a scenario of its own"
             )

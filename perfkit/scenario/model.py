@@ -18,6 +18,7 @@ from perfkit.scenario.load import (
     ReplayLoadSpec,
     SearchLoadSpec,
     SurgeLoadSpec,
+    is_scan,
 )
 from perfkit.scenario.load_rules import Beside, check_load, retry_of
 from perfkit.scenario.measure import Fleet, Gate, Measure, Rank, Tune, check_fleet
@@ -49,14 +50,6 @@ def _need_fewer_parts_in_a_mix(schema: dict[str, Any]) -> None:
     """Target and load are required unless the workloads of a mix have their own; the name is optional in a file, whose own name is the default."""
     schema["required"] = [key for key in schema["required"] if key not in ("name", "target", "load")]
     schema["anyOf"] = [{"required": ["target", "load"]}, {"required": ["workloads"]}]
-
-
-def _is_scan(load: object) -> bool:
-    """Whether a load is a scan, before it is validated or after."""
-    if isinstance(load, ClosedLoadSpec):
-        return load.closed.ramp is not None
-    closed = load.get("closed") if isinstance(load, Mapping) else None
-    return isinstance(closed, Mapping) and isinstance(closed.get("concurrency"), Mapping)
 
 
 class Scenario(Section):
@@ -122,7 +115,7 @@ class Scenario(Section):
     def _has_own_repetitions(cls, data: Any) -> Any:
         load, measure = (data.get("load"), data.get("measure") or {}) if isinstance(data, Mapping) else (None, {})
         is_surge = isinstance(load, SurgeLoadSpec) or (isinstance(load, Mapping) and "surge" in load)
-        repetitions = _SURGES if is_surge else 1 if _is_scan(load) else None
+        repetitions = _SURGES if is_surge else 1 if is_scan(load) else None
         if repetitions is not None and isinstance(measure, Mapping) and "repetitions" not in measure:
             return {**data, "measure": {**measure, "repetitions": repetitions}}
         return data

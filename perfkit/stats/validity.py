@@ -143,7 +143,7 @@ INVALIDATING = frozenset(
 """The codes of the warnings that make a point invalid: the load generator's, and the one of a target that was still cold."""
 DISTURBED_BY_OTHERS = frozenset({"generator_stopped", "generator_paused", "behind_schedule", "late_starts", "littles_law"})
 """The codes of the warnings about the generator that other processes on its machine can cause."""
-BUSY_CORE_SHARE = 0.85
+BUSY_CORE_SHARE, SCAN_CORE_SHARE = 0.85, 0.6
 SENT_SHARE, START_DELAY_NS, START_DELAY_SHARE, LATE_SHARE = 0.99, 1_000_000, 0.05, 0.02
 PAUSE_NS = 10_000_000
 """Shorter stops that move no figure are counted in the result, without a warning."""
@@ -215,10 +215,11 @@ def judge_generator(
     stops: StopFigures | None = None,
     others: str = "",
     may_include_target: bool = False,
+    is_scan: bool = False,
 ) -> GeneratorVerdict:
     """Judges the load generator's influence on a point's figures.
 
-    A point is invalid if a worker's core was more than 85 % busy, or a CPU quota stopped the generator for more than 1 % of the
+    A point is invalid if a worker's core was more than 85 % busy (in a scan, whose load rises, 60 % as a mean over it), or a CPU quota stopped the generator for more than 1 % of the
     window, or its machine was suspended; if the generator's stops moved a figure with enough samples beyond its interval; in an open loop also if
     less than 99 % of the schedule was sent or dropped, if late starts did, or if more than 2 % of the
     requests start late, with the confidence of an exact binomial interval of 95 %. Late is above 1 ms and above 5 % of the median
@@ -234,11 +235,12 @@ def judge_generator(
     counts as followed.
     """
     invalid, warnings = [], []
-    if busiest_core_share > BUSY_CORE_SHARE:
+    most_busy = SCAN_CORE_SHARE if is_scan else BUSY_CORE_SHARE
+    if busiest_core_share > most_busy:
         invalid.append(
             _warning(
                 "generator_bound",
-                f"The load generator was the bottleneck: its busiest core was {busiest_core_share:.0%} busy, above {BUSY_CORE_SHARE:.0%}. "
+                f"The load generator was the bottleneck: its busiest core was {busiest_core_share:.0%} busy, above {most_busy:.0%}. "
                 "The server may be faster than these figures. Use more workers if CPUs are free for them, or lower the concurrency or the request rate.",
             )
         )

@@ -204,7 +204,7 @@ def too_many_errors(recorder: Recorder | MixRecorder, max_error_rate: float | No
 async def stop_on_overload(
     loop: Loop, recorder: Recorder | MixRecorder, phases: Phases, clock: Clock, load: LoadPlan, limit_ns: int | None
 ) -> None:
-    """Stops an open loop whose backlog only grows; see `is_overloaded`."""
+    """Stops an open loop whose backlog only grows; see `is_overloaded`. `phases` are those of its own load, without that of a warm-up."""
     if limit_ns is None or not isinstance(load, OpenPlan) or not isinstance(loop, OpenLoop):
         return
     dispersion = 1 + (load.burstiness or 1.0) ** 2

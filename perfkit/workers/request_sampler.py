@@ -153,18 +153,20 @@ async def follow_rate(samplers: Sequence[RequestSampler], phases: Phases, clock:
 
     A rate per second becomes a share; a given share becomes as small as is needed to trace requests until the end of the window. `samplers`
     are those of a worker's workloads. Their rate is that of all together, and their share is the same, so that the traced requests are a fair
-    sample of the whole, too.
+    sample of the whole, too. `phases` are those of the load point's own load; what the load of a warm-up has sent is left out.
     """
     if not samplers:
         return
     spec, start_ns, end_ns = samplers[0].spec, phases.start_ns, phases.window_end_ns
+    await clock.sleep_until_ns(start_ns)
+    before = sum(one.sent for one in samplers)
     await clock.sleep_until_ns(phases.window_start_ns)
     for one in samplers:
         one.begin_window()
     if spec.expected_per_s is not None or (spec.per_s is None and (not spec.share or end_ns is None)):
         return
     await clock.sleep_until_ns(max(phases.window_start_ns, start_ns + _STEP_NS))
-    while (sent := sum(one.sent for one in samplers)) < _FEWEST_OBSERVED and clock.now_ns() < start_ns + _OBSERVED_FOR_NS:
+    while (sent := sum(one.sent for one in samplers) - before) < _FEWEST_OBSERVED and clock.now_ns() < start_ns + _OBSERVED_FOR_NS:
         await clock.sleep_until_ns(clock.now_ns() + _STEP_NS)
     if not sent:
         return

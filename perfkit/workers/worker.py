@@ -283,9 +283,9 @@ async def run_workloads(
             event_loop.measure_lag(phases.start_ns),
             stops.watch(phases.start_ns, lambda: loops.in_flight),
             *((send_pieces(spec.timeout_ns, phases, clock, unanswered, loops, recorders, send_piece),) if on_piece is not None else ()),
-            follow_rate([one.sampler for one in workloads if one.sampler], phases, clock),
+            follow_rate([one.sampler for one in workloads if one.sampler], own_phases, clock),
             *(stop_on_errors(one.loop, one.recorder, clock, spec.abort_error_rate) for one in sendings),
-            *(stop_on_overload(one.loop, one.recorder, phases, clock, one.load, spec.overload_abort_after_ns) for one in sendings),
+            *(stop_on_overload(one.loop, one.recorder, own_phases, clock, one.load, spec.overload_abort_after_ns) for one in sendings),
         )
         if ending.cause is None:  # those since the last check, too
             for one in sendings:

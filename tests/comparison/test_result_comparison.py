@@ -8,8 +8,10 @@ from html.parser import HTMLParser
 import pytest
 
 from perfkit.comparison.result_comparison import compare_results
+from perfkit.comparison.sweep_ranking import rank_sweep
 from perfkit.errors import IncomparableError
 from perfkit.report.comparison import comparison_answer, comparison_html, comparison_json, comparison_markdown, comparison_text
+from perfkit.result.load import RampLoad
 from perfkit.result.model import Result
 from tests.stored_results import changed, document, point, result
 
@@ -53,6 +55,14 @@ def test_the_answer_comes_first_and_names_what_changed_with_its_interval(changes
     for form, told in ((comparison_text, sentence), (comparison_html, beside_figures)):
         shown = " ".join(form(compared).split())
         assert shown.index(told) < shown.index("No recorded settings differ.")
+
+
+def test_scans_are_not_compared():
+    ramp = RampLoad(start=1, concurrency=8, over_s=10.0)
+    scan = result().model_copy(update={"summary": tuple(one.model_copy(update={"load": ramp}) for one in result().summary)})
+    with pytest.raises(IncomparableError, match=r"b: a scan is no load point"):
+        compare_results([("a", result()), ("b", scan)])
+    assert rank_sweep([({"x": 1}, scan), ({"x": 2}, scan)], None, ()) is None
 
 
 def test_beside_the_headline_and_the_charts_sizes_are_not_repeated():

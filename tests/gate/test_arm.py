@@ -10,7 +10,7 @@ import pytest
 
 from perfkit.clock import MonotonicClock
 from perfkit.errors import MeasurementError, ServerFailedError, TargetError, UsageError
-from perfkit.gate.arm import Arm, GateContext, RunningTarget, RunSpec, _RunNotes, measure_loads, parse_arm, running_target
+from perfkit.gate.arm import Arm, GateContext, RunningTarget, RunSpec, _RunNotes, _with_spec, measure_loads, parse_arm, running_target
 from perfkit.gate.pairs import Stage
 from perfkit.load.loop import StopCause
 from perfkit.measurement.control import Interruption
@@ -51,6 +51,15 @@ def context_of(loaded):
 def test_a_target_is_a_url_or_a_command(text, target, arm, shown):
     assert parse_arm("--baseline", text, scenario(**target)) == arm
     assert str(arm) == shown
+
+
+@pytest.mark.parametrize(("length_s", "with_load"), [(4, 3), (1, 0)])
+def test_a_runs_warm_up_is_as_long_as_asked_for_also_with_a_load_of_its_own(tmp_path, length_s, with_load):
+    document = {"name": "x", "target": {"model": "m"}, "load": {"closed": {"concurrency": 1}}}
+    own = Scenario.model_validate({**document, "measure": {"warmup": {"for": "9s", "load": {"closed": {"concurrency": 8}}}}})
+    spec = RunSpec(own.load, warmup_ns=length_s * NS_PER_S)
+    made = _with_spec(LoadedScenario(own, tmp_path, ()), spec, RunningTarget("http://127.0.0.1:8000", ())).scenario
+    assert (made.warmup_ns, made.warm_load_ns) == (length_s * NS_PER_S, with_load * NS_PER_S)
 
 
 @pytest.mark.parametrize(

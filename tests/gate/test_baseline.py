@@ -3,7 +3,8 @@ import re
 
 import pytest
 
-from perfkit.errors import IncomparableError, ResultError
+from perfkit.cli.main import main
+from perfkit.errors import IncomparableError, ResultError, UsageError
 from perfkit.gate.baseline import SCHEMA, baseline_from_result, merge_baselines, read_baseline, write_baseline
 from perfkit.recorder.histogram import decode
 from perfkit.result.model import Result
@@ -26,6 +27,15 @@ def test_a_baseline_survives_writing_and_reading(tmp_path):
 def test_a_result_is_a_baseline_of_one_run(tmp_path):
     folder = write(tmp_path / "r", document())
     assert read_baseline(folder) == read_baseline(folder / "result.json") == baseline_from_result(result())
+
+
+def test_a_scan_is_no_baseline_and_has_no_history(tmp_path, capsys):
+    scan = changed(document(), "summary.0.load", {"kind": "ramp", "start": 1, "concurrency": 8, "over_s": 10.0})
+    folder = write(tmp_path / "r", {**scan, "points": [changed(one, "load", scan["summary"][0]["load"]) for one in scan["points"]]})
+    with pytest.raises(UsageError, match="a scan is no load point"):
+        read_baseline(folder)
+    assert main(["history", "add", "--file", str(tmp_path / "h.db"), str(folder)]) == 2
+    assert "a scan is no load point" in capsys.readouterr().err
 
 
 def test_merging_keeps_each_run_once():

@@ -22,7 +22,12 @@ def test_the_window_is_the_scenarios_or_chosen_by_the_trial(measure, length_ns):
     assert given_window_ns(scenario(**measure)) == length_ns
 
 
-@pytest.mark.parametrize(("measure", "warmup_ns"), [({"warmup": "3s"}, 3 * S), ({"warmup": "auto"}, 2.2 * S), ({}, 2.2 * S)])
+_WITH_LOAD = {"warmup": {"for": "3s", "load": {"closed": {"concurrency": 8}}}}
+
+
+@pytest.mark.parametrize(
+    ("measure", "warmup_ns"), [({"warmup": "3s"}, 3 * S), (_WITH_LOAD, 4 * S), ({"warmup": "auto"}, 2.2 * S), ({}, 2.2 * S)]
+)
 def test_both_arms_use_the_longer_warm_up(measure, warmup_ns):
     assert common_warmup_ns(scenario(**measure), (1.0, 2.11)) == warmup_ns
 

@@ -44,8 +44,9 @@ def test_no_gate_is_proposed_for_loads_that_a_gate_refuses(name):
 def test_after_a_scan_load_points_around_its_knee_are_proposed():
     result = closed(812.0)
     scan = Scan(steps=(), knee=None, reason="x", proposed=(1, 4, 8))
-    points = tuple(point.model_copy(update={"scan": scan}) for point in result.summary)
-    assert commands(result.model_copy(update={"summary": points})) == ["perfkit run SCENARIO --set load.closed.concurrency='[1,4,8]'"]
+    points = tuple(point.model_copy(update={"scan": scan, "warnings": (CACHED,)}) for point in result.summary)
+    points += (points[0].model_copy(update={"protocol": "grpc", "scan": scan.model_copy(update={"proposed": (2, 8)})}),)
+    assert commands(result.model_copy(update={"summary": points})) == ["perfkit run SCENARIO --set load.closed.concurrency='[1,2,4,8]'"]
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,13 @@ def test_a_quiet_generator_is_valid_without_warnings(loop):
     assert (found.is_valid, found.invalid, found.warnings) == (True, (), ())
 
 
+def test_the_core_of_a_scan_must_be_less_busy_since_its_load_rises():
+    # linearly to the whole core at 70 % of the scan, where it stays: 65 % as a mean
+    (found,) = judge_generator(0.65, 0, 0, None, is_scan=True).invalid
+    assert (found.code, "65% busy, above 60%" in found.message) == ("generator_bound", True)
+    assert judge_generator(0.59, 0, 0, None, is_scan=True).is_valid
+
+
 @pytest.mark.parametrize("loop", [ON_SCHEDULE, BUSY, None])
 def test_a_busy_core_is_invalid_and_stolen_time_is_a_warning(loop):
     found = judge_generator(0.97, 0.02, 0, loop)

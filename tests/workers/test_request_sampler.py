@@ -45,11 +45,11 @@ class NotingTransport(ScriptedTransport):
         return reply
 
 
-def measure(load, script=lambda _: (5 * MS, Outcome.OK), *, worker=0, workers=1, warmup_ns=2 * S, window_ns=10 * S, **sampling):
+def measure(load, script=lambda _: (5 * MS, Outcome.OK), *, worker=0, workers=1, warmup_ns=2 * S, window_ns=10 * S, own=(), **sampling):
     """The transport and the recording of one worker."""
     clock = ManualClock(5 * S)
     transport = NotingTransport(clock, script)
-    spec = point_spec(load, warmup_ns, window_ns, None, S, 2).split(workers)[worker]
+    spec = point_spec(load, warmup_ns, window_ns, None, S, 2, **dict(own)).split(workers)[worker]
     wanted = SamplingSpec(TraceIds(PREFIX, "p1.r0"), **{"per_s": None, "share": None, "expected_per_s": None, **sampling})
     sampler = RequestSampler(transport, wanted.split(worker, workers))
     workload = PreparedWorkload(
@@ -97,6 +97,13 @@ def test_a_rate_becomes_a_share_of_the_closed_loops_own_rate(warmup_ns):
     _, point = measure(ClosedPlan(4, 0), warmup_ns=warmup_ns, per_s=100.0)
     window_s = 10.0 if warmup_ns else 9.9  # without a warm-up the first steps observe the rate
     assert len(point.sampled) == pytest.approx(100 * window_s, rel=0.1)
+
+
+def test_the_load_of_a_warm_up_is_no_part_of_the_rate_that_becomes_a_share():
+    own = {"warm_up": ClosedPlan(40, 0), "warm_up_ns": 8 * S}
+    _, point = measure(ClosedPlan(4, 0), warmup_ns=9 * S, per_s=100.0, own=own)
+    in_window = [one for one in point.sampled if one.intended_ns >= point.start_ns + 9 * S]
+    assert len(in_window) == pytest.approx(1000, rel=0.1)
 
 
 def test_a_rate_becomes_a_share_of_an_open_loops_planned_rate_from_its_first_request_on():

@@ -134,6 +134,14 @@ def test_requests_of_a_warm_up_that_are_not_answered_in_time_do_not_end_the_load
     assert totals.answered >= len(sent) - 4
 
 
+def test_the_time_of_a_warm_up_with_its_own_load_is_not_that_in_which_a_backlog_grew():
+    schedule = Schedule("constant", constant_rate(100.0), (0, 0, 0))
+    load, warm_up = (OpenPlan(100.0, "constant", schedule, None, None) for _ in range(2))
+    changes = {"load": load, "warm_up": warm_up, "warm_up_ns": 20 * S, "warmup_ns": 21 * S, "overload_abort_after_ns": S}
+    point, window, _ = run(lambda _: (1200 * MS, Outcome.OK), **changes)  # it keeps up, with 120 in flight from the start
+    assert (point.ending.cause, window.length_ns) == (None, 10 * S)
+
+
 def test_a_point_that_is_stopped_while_its_warm_up_has_the_load_ends_at_once():
     point, window, _ = stopped_at(500 * MS, lambda _: (20 * MS, Outcome.OK), warm_up=ClosedPlan(8, 0), warm_up_ns=20 * S, warmup_ns=21 * S)
     assert (point.ending.reason, window.length_ns) == ("enough", 0)

@@ -44,5 +44,4 @@ def fitting(scenario: Scenario, steps: int, limit_s: float, objective: Objective
 
 def warmup_ns(scenario: Scenario) -> int:
     """The warm-up before the first window of a visit."""
-    given = scenario.measure.warmup_ns
-    return WARMUP_NS if given == "auto" else given
+    return WARMUP_NS if scenario.measure.warmup_ns == "auto" else scenario.warmup_ns
