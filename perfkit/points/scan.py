@@ -70,19 +70,19 @@ def _knee(
     if found is None:
         return None, "No request was answered.", ()
     best, first, last = found
-    if last == len(steps) - 1:
-        low, reached = steps[first].lowest, steps[last].highest
-        is_rising = best == last and first > 0
+    low, reached = steps[first].lowest, steps[-1].highest  # several steps may have the same number in flight
+    if steps[last].highest == reached:
+        is_rising = steps[best].highest == reached and low > load.start
         reason = f"No knee up to {reached:,} requests in flight: throughput ÷ service time may still rise. Scan further."
         if not is_rising:
             reason = "Too few answers per step to tell a knee: give a longer `over`, about 100 service times for each step."
         return None, reason, _levels(load.start, low / 2, low, reached, 2 * reached) if is_rising else ()
-    if first == 0:
+    if low == load.start:
         high = steps[last].highest
         further = f"begin lower than {load.start:,}" if load.start > 1 else "scan a shorter range, or longer"
         return None, f"The knee is at {high:,} requests in flight or fewer: {further}.", _levels(1, 1, high / 4, high / 2, high)
     top = steps[best]
-    knee = Knee(concurrency=top.concurrency, low=steps[first].lowest, high=steps[last].highest, throughput_per_s=top.throughput_per_s)
+    knee = Knee(concurrency=top.concurrency, low=low, high=steps[last].highest, throughput_per_s=top.throughput_per_s)
     levels = _levels(load.start, 1, top.highest / 2, knee.low, top.highest, knee.high, 2 * top.highest)
     most = format_rate_per_s(max(one.throughput_per_s for one in steps))
     reason = f"Knee at {_span(top)} requests in flight (range {knee.low:,} to {knee.high:,}), with {format_rate_per_s(knee.throughput_per_s)}; the most was {most}."

@@ -77,6 +77,7 @@ def test_a_knee_that_a_scan_does_not_reach_or_begins_above_is_none():
     beyond = summary(64).scan
     assert (beyond.knee, beyond.reason.partition(":")[0]) == (None, "No knee up to 32 requests in flight")
     assert beyond.proposed[-1] == 64
+    assert summary(4, to=2).scan.reason.startswith("No knee up to 2 requests in flight")  # ten steps have two in flight
     below = summary(1, start=2).scan
     assert (below.knee, below.reason.startswith("The knee is at")) == (None, True)
     assert summary(8, over_s=1).scan is not None
