@@ -167,7 +167,7 @@ def test_a_model_name_that_no_scenario_could_have_still_names_the_run(printed):
         ([HTTP, "simple", "-m", "m"], "simple: give either a scenario or URLs"),
         (["simple", "densenet"], "one scenario at a time"),
         (["simple", "-c", "4"], "-c goes with a URL; with a scenario: --set load.closed.concurrency='[1,4]'"),
-        ([HTTP, "-m", "m", "-c", "4,4"], "-c: load.closed: concurrency: values must be unique"),
+        ([HTTP, "-m", "m", "-c", "4,4"], "-c: load.closed.concurrency: values must be unique"),
         ([HTTP, "-m", "m", "-c", "0"], "expected a whole number from 1 to 65,536, found '0'"),
         ([HTTP, "-m", "m", "-c", "1", "--rate", "5"], "not allowed with argument"),
         ([HTTP, "-m", "m", "--rate", "fast"], "expected a rate such as 100 or 100/s, found 'fast'"),
