@@ -52,7 +52,7 @@ def test_server_and_client_count_the_same_requests_with_the_declared_times(perfk
 
 def test_metrics_and_generator_figures_are_in_the_result_and_the_telemetry_file(perfkit, write_scenario, page):
     scenario = write_scenario(
-        metrics={"url": page, "names": ["queue_*"], "interval": "50ms"}, measure={"warmup": "0s", "duration": "2s", "repetitions": 1},
+        metrics={"url": page, "names": ["queue_*"], "interval": "50ms"}, measure={"warmup": "1s", "duration": "2s", "repetitions": 1},
         load={"closed": {"concurrency": [1], "think_time": "1ms"}},
     )  # fmt: skip
     finished = perfkit.measure(scenario)
