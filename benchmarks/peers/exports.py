@@ -159,6 +159,28 @@ def compare_mlflow(report: Report, program: pathlib.Path, folder: pathlib.Path, 
             with contextlib.suppress(urllib.error.HTTPError):
                 equal += fetch(f"{url}/get-artifact?{query}") == (folder / "result" / name).read_bytes()
         report.judged_row(equal == len(names), "MLflow: artifacts, byte for byte", len(names), len(names), equal)
+        _compare_received_spans(report, program, url, folder, result)
+
+
+_READ_SPANS = """
+import json, sys, mlflow
+mlflow.set_tracking_uri(sys.argv[1])
+traces = mlflow.search_traces(locations=["0"], return_type="list")
+json.dump([[one.name, one.attributes] for trace in traces for one in trace.data.spans], sys.stdout)
+"""
+
+
+def _compare_received_spans(report: Report, program: pathlib.Path, url: str, folder: pathlib.Path, result: Mapping[str, Any]) -> None:
+    """The row of the figures in the spans that MLflow's own OTLP receiver has taken."""
+    command = [sys.executable, "-m", "perfkit", "report", str(folder / "result"), "--otlp", url]
+    environment = {**os.environ, "OTEL_EXPORTER_OTLP_HEADERS": "x-mlflow-experiment-id=0"}
+    subprocess.run(command, check=True, cwd=ROOT, env=environment)
+    read = [str(program.with_name("python")), "-c", _READ_SPANS, url]
+    spans = json.loads(subprocess.run(read, check=True, capture_output=True, text=True, cwd=folder).stdout)
+    held = {name: {key.removeprefix("perfkit."): value for key, value in attributes.items()} for name, attributes in spans}
+    expected = {f"{one['protocol']}, concurrency {one['load']['concurrency']}": numbers_of(one) for one in result["summary"]}
+    loads = {name: {key: value for key, value in held.get(name, {}).items() if key in figures} for name, figures in expected.items()}
+    report.judged_row(loads == expected, "MLflow's OTLP receiver: figures of load points", *_counts(expected, loads))
 
 
 def compare_bencher(report: Report, folder: pathlib.Path, result: Mapping[str, Any]) -> None:
