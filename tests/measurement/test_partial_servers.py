@@ -192,7 +192,7 @@ def test_without_statistics_the_servers_part_is_that_of_its_page_of_metrics(tmp_
     with partial_http_server(Lacking(frozenset({"statistics"}), "404")) as url, serving(Page) as port:
         path = tmp_path / "s.yaml"
         page = f"metrics_url: 'http://127.0.0.1:{port}/metrics'"
-        measure = "measure: {warmup: 0s, duration: 300ms, repetitions: 2}\nmetrics: {interval: 20ms}"
+        measure = "measure: {warmup: 0s, duration: 800ms, repetitions: 2}\nmetrics: {interval: 100ms}"
         path.write_text(f"target: {{url: {url}, model: m, {page}}}\nload: {{closed: {{concurrency: 1}}}}\n{measure}\n")
         result = asyncio.run(measure_scenario(read_scenario(path, environ={}), tmp_path / "out", observer, Interruption())).result
     (pooled,), points = result.summary, result.points
