@@ -24,9 +24,10 @@ from perfkit.protocol.message import (
 from perfkit.protocol.prompt import PROMPT
 from perfkit.protocol.rest_json import load_document
 from perfkit.protocol.statistics import ModelStatistics
-from perfkit.transport.base import SEEN_BYTES, AnswerSigns, Outcome, Prepared, Reply, StreamedAnswer, Transport, may_pass
+from perfkit.transport.base import SEEN_BYTES, AnswerSigns, Outcome, Prepared, Reply, Transport, may_pass
 from perfkit.transport.http.calls import HttpApi, HttpCall, HttpResponse, HttpTransport
 from perfkit.transport.options import TransportOptions
+from perfkit.transport.streamed_answer import StreamedAnswer
 
 _MODELS = "/v1/models"
 API = HttpApi(opening_path=_MODELS, new_answer=EventsAnswer)

@@ -18,9 +18,10 @@ from perfkit.protocol.message import (
 )
 from perfkit.protocol.statistics import ModelStatistics
 from perfkit.target.address import Address
-from perfkit.transport.base import SEEN_BYTES, AnswerSigns, Prepared, Reply, StreamedAnswer, Transport
+from perfkit.transport.base import SEEN_BYTES, AnswerSigns, Prepared, Reply, Transport
 from perfkit.transport.factory import make_transport
 from perfkit.transport.options import TransportOptions
+from perfkit.transport.streamed_answer import StreamedAnswer
 
 if TYPE_CHECKING:
     from perfkit.api_v2.grpc import RpcCalls

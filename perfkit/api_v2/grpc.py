@@ -22,9 +22,10 @@ from perfkit.protocol.message import (
     SharedRegion,
 )
 from perfkit.protocol.statistics import ModelStatistics
-from perfkit.transport.base import AnswerSigns, Reply, StreamedMessages, StreamedResponse
+from perfkit.transport.base import AnswerSigns, Reply
 from perfkit.transport.grpc.calls import GrpcTransport, RefusedError, RpcCall
 from perfkit.transport.options import MAX_DESCRIPTION_BYTES, TransportOptions
+from perfkit.transport.streamed_answer import StreamedMessages, StreamedResponse
 
 _LARGE_BYTES = 1 << 16
 _MODEL_NAME, _REQUEST_ID, _INFER_RESPONSE, _RAW_OUTPUTS = 1 << 3 | 2, 3 << 3 | 2, 2 << 3 | 2, 6 << 3 | 2  # tags

@@ -26,9 +26,10 @@ from perfkit.protocol.message import (
 )
 from perfkit.protocol.statistics import ModelStatistics, decode_model_statistics
 from perfkit.target.address import redacted_url
-from perfkit.transport.base import AnswerSigns, Outcome, Reply, StreamedAnswer, may_pass
+from perfkit.transport.base import AnswerSigns, Outcome, Reply, may_pass
 from perfkit.transport.http.calls import EventAnswer, HttpApi, HttpCall, HttpResponse, HttpTransport
 from perfkit.transport.options import MAX_DESCRIPTION_BYTES, TransportOptions
+from perfkit.transport.streamed_answer import StreamedAnswer
 
 _RESTRICTED, _UNAVAILABLE = (401, 403), (429, 502, 503, 504)
 _MISSING, _REDIRECTIONS = (404, 405, 501), (301, 302, 303, 307, 308)

@@ -22,7 +22,7 @@ class ClosedLoop(Loop):
 
     Worker k of n has the slots i ≡ k (mod n) of all `concurrency` slots. Slot i sends the requests i, i + concurrency, and so on; with
     `has_shared_queue` the slots of a worker take their requests from one queue, so that quick requests are not sent more often. With
-    `ramp_ns` the slots from `start` on begin within the window, one after the other at equal distances: every number of requests in flight lasts as long.
+    `ramp_ns` the slots from `start` on begin within the window, one after the other at equal intervals, so that each number of requests in flight lasts equally long.
     """
 
     _: dataclasses.KW_ONLY
@@ -63,7 +63,7 @@ class ClosedLoop(Loop):
             self._stop_sending()
 
     async def _reach(self, index: int) -> None:
-        """Waits until the ramp has so many requests in flight that the slot is one of them, or until the load ends."""
+        """Waits until the ramp reaches this slot, or the load ends."""
         after_ns = self.ramp_ns * (index + 1 - self.start) // (self.concurrency - self.start + 1)
         self._waiting += 1
         await any_of(self.clock.sleep_until_ns(self.phases.window_start_ns + after_ns), self._draining.wait())

@@ -1,4 +1,4 @@
-"""A load's requests in turn as a list that repeats, in which a request's place decides what its client does."""
+"""The requests of a load as a list that repeats: from its place in the list follows whether a request is given up, and how it is sent again."""
 
 from collections.abc import Callable, Sequence
 

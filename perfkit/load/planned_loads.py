@@ -15,7 +15,6 @@ from perfkit.load.load_plan import ClosedPlan, ColdStartPlan, IdlePlan, LoadPlan
 from perfkit.load.sequences import LengthLaw, SequencePlan, random_first_id
 from perfkit.machine.limits import MemoryBudget
 from perfkit.scenario.load import (
-    SINE_PIECES,
     SURGE_SLOT_NS,
     ClosedLoadSpec,
     ColdStartLoadSpec,
@@ -26,11 +25,11 @@ from perfkit.scenario.load import (
     ReplayLoadSpec,
     SearchLoadSpec,
     SearchOptions,
-    Shape,
     Surge,
     SurgeLoadSpec,
 )
 from perfkit.scenario.sequences import DEFAULT_LENGTH, GeometricLength, UniformLength
+from perfkit.scenario.shape import SINE_PIECES, Shape
 from perfkit.trace.recorded import MAX_INSTANT_NS, RecordedTrace
 from perfkit.units import NS_PER_S, format_bytes
 

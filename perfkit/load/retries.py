@@ -1,4 +1,4 @@
-"""Requests that the client sends again: after which failures, after what pause, within what budget, and a sender that does it."""
+"""Retries: after which failures a request is sent again, after what pause and within what budget, and the sender that does it."""
 
 import asyncio
 import dataclasses
@@ -24,7 +24,7 @@ class RetryPlan:
     """How failed requests are sent again."""
 
     attempts: int
-    """The most attempts of a request, the first included."""
+    """How often a request is sent at most, the first time included."""
     first_pause_ns: int
     """The pause after the first attempt, which doubles with each further one."""
     longest_pause_ns: int
@@ -87,7 +87,7 @@ class RetryBudget:
 
 
 class RetryingSender(Sender):
-    """A sender that sends each `RetriedRequest` again as the plan says; a retry waits for nothing but its own pause.
+    """Sends each `RetriedRequest` again as the plan says, after its pause, whatever other requests wait for.
 
     The reply is a `RetriedReply` where a request was sent again, or would have been but for the budget. A stream with a response is not
     sent again, nor what perfkit itself refused or had no connection for.

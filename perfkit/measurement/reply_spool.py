@@ -16,7 +16,8 @@ from perfkit.recorder.window import Window
 from perfkit.scenario.load import ColdStartLoadSpec
 from perfkit.scenario.model import Scenario
 from perfkit.target_client import Client, make_client
-from perfkit.transport.base import Outcome, Reply, StreamedAnswer
+from perfkit.transport.base import Outcome, Reply
+from perfkit.transport.streamed_answer import StreamedAnswer
 from perfkit.workers.messages import WorkerSpec, WorkloadSpec
 from perfkit.workers.reply_file import read_replies
 

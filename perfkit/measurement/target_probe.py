@@ -35,8 +35,9 @@ from perfkit.target.address import Address, WireProtocol
 from perfkit.target.started_server import StartedServer
 from perfkit.target_client import Client
 from perfkit.trace.recorded import Indices
-from perfkit.transport.base import WITHOUT_RESPONSE, Outcome, Reply, may_pass
+from perfkit.transport.base import Outcome, Reply, may_pass
 from perfkit.transport.options import OWN_LIMIT
+from perfkit.transport.streamed_answer import WITHOUT_RESPONSE
 from perfkit.workload.expectation import Expectation
 from perfkit.workload.generated import Checkpoint
 from perfkit.workload.requests import (

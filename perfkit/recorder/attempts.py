@@ -10,7 +10,7 @@ from perfkit.recorder.series import Instants
 from perfkit.transport.base import Outcome, Reply, RetriedReply
 
 RETRIED_AFTER = "retried after "
-"""The beginning of the name under which retries are counted by the cause that `load.retry.on` names."""
+"""The names of the counts of retries by cause are this, followed by the cause as `load.retry.on` has it."""
 _CODES = {outcome: code for code, outcome in enumerate(Outcome)}
 
 
@@ -32,7 +32,7 @@ class Attempts:
 
     @classmethod
     def of(cls, batch: Sequence[Reply], begun_ns: Instants, started_ns: Instants, finished_ns: Instants, codes: Instants) -> "Attempts":
-        """Those of replies, whose starts, ends and outcomes are given."""
+        """The attempts of a batch of replies; the arrays have the start, end and outcome of each reply."""
         retried = [(place, reply) for place, reply in enumerate(batch) if isinstance(reply, RetriedReply)]
         rows = [
             (begun_ns[place], one.started_ns, one.finished_ns, _CODES[one.outcome], number > 0)
@@ -50,7 +50,7 @@ class Attempts:
         return cls(begun, started, finished, all_codes, is_retry.astype(bool), causes, over_budget_ns)
 
     def counts(self) -> Iterator[tuple[str, Instants]]:
-        """The names under which attempts are counted, with the starts of the requests that each is counted for."""
+        """The name of each count, and for everything that it counts the start of the request."""
         yield "attempts", self.begun_ns
         yield "retries", self.begun_ns[self.is_retry]
         yield "over_budget", self.over_budget_ns

@@ -1,4 +1,4 @@
-"""What other programs get of a result: figures and parameters by name, and files."""
+"""What the exports to other programs contain: the figures and parameters of a result by name, and its files."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from perfkit.result.file import RESULT_FILE
 from perfkit.result.model import Point, Result
 
 ARTIFACTS = (RESULT_FILE, "report.html")
-"""The files of a result folder that go with it, those that exist."""
+"""The files of a result folder that are uploaded, if they exist."""
 _LONGEST_VALUE, _LONGEST_KEY = 500, 250  # in any version of MLflow
 _NOT_IN_KEYS = re.compile(r"[^\w\-. /]", re.ASCII)
 
@@ -18,7 +18,7 @@ _NOT_IN_KEYS = re.compile(r"[^\w\-. /]", re.ASCII)
 def figures_of(point: Point) -> dict[str, float]:
     """The figures of a load point: `p99_ns`, with `p99_ns_low` and `p99_ns_high` where the ends of the interval are known.
 
-    `valid` is 1, or 0 where the load generator limited the figures.
+    `valid` is 1, or 0 for a load point that is not valid.
     """
     ends = ((name, {"": one.value, "_low": one.low, "_high": one.high}) for name, one in point.exported().items())
     figures = {f"{name}{end}": float(value) for name, values in ends for end, value in values.items() if value is not None}

@@ -60,7 +60,7 @@ class RampLoad(Part):
         return f"scan of concurrency {self.amount}"
 
     def concurrency_at(self, instant_s: float) -> int:
-        """The requests in flight at an instant since the window's start."""
+        """The requests in flight so many seconds after the window's start."""
         return min(self.start + math.floor((self.concurrency - self.start + 1) * instant_s / self.over_s), self.concurrency)
 
 

@@ -15,9 +15,9 @@ class ScanStep(Part):
     concurrency: float
     """The requests in flight, as a mean."""
     lowest: int
-    """Those at its start."""
+    """The requests in flight at its start."""
     highest: int
-    """Those at its end."""
+    """The requests in flight at its end."""
     throughput_per_s: float
     """Ok answers in this part per second."""
     mean_ns: float | None

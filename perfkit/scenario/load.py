@@ -1,6 +1,5 @@
 """The `load` section of a scenario: a closed loop, an open loop, a surge, the replay of a trace, or a search for the capacity under an SLO."""
 
-import math
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self, TypeAlias
 
@@ -11,16 +10,14 @@ from pydantic_core import PydanticCustomError
 from perfkit.scenario.abandonment import Abandon
 from perfkit.scenario.retry import Retry
 from perfkit.scenario.section import Count, Duration, Rate, Section, Share, Text
+from perfkit.scenario.shape import Factor, Shape
 from perfkit.scenario.slo import Slo
 from perfkit.units import NS_PER_S
 
-Factor = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 # a request in flight takes some KiB of memory
 _MAX_CONCURRENCY, _MAX_IN_FLIGHT = 65_536, 1_048_576
 _MAX_FOLLOWING = 100_000
 _LEAST_LEAD_NS, _LEAST_AFTER_NS = 5 * NS_PER_S, 10 * NS_PER_S
-SINE_PIECES = 256
-"""The number of linear pieces that a period of a sine is made of."""
 
 
 _Concurrency = Annotated[Count, Field(le=_MAX_CONCURRENCY)]
@@ -104,69 +101,6 @@ class ColdStartOptions(Section):
     """The requests after each start; the second half tells what a warm answer is."""
     timeout_ns: Annotated[Duration, Field(gt=0)] = Field(default=300_000_000_000, alias="timeout")
     """How long the model may take to be unloaded and until it is ready; for restarts see `target.ready_within`."""
-
-
-class Ramp(Section):
-    """A linear change from the rate to `to` times the rate, which then stays."""
-
-    to: Factor
-    """The final rate as a multiple of the first."""
-    over_ns: Duration = Field(alias="over", gt=0)
-    """How long the change takes."""
-
-
-class Steps(Section):
-    """Multiples of the rate, one after the other; the last one stays."""
-
-    levels: Annotated[tuple[Factor, ...], Field(min_length=1)]
-    """The levels as multiples of the rate."""
-    each_ns: Duration = Field(alias="each", gt=0)
-    """How long each level lasts."""
-
-
-class Spike(Section):
-    """A temporary change to `to` times the rate."""
-
-    to: Factor
-    """The rate during the spike as a multiple."""
-    at_ns: Duration = Field(alias="at")
-    """When it begins, since the window's start."""
-    length_ns: Duration = Field(alias="for", gt=0)
-    """How long it lasts."""
-
-
-class Sine(Section):
-    """A sinusoidal change of the rate; `amplitude` is a share of it."""
-
-    amplitude: Annotated[float, Field(gt=0, lt=1)]
-    """The amplitude as a share of the rate."""
-    period_ns: Duration = Field(alias="period", gt=0)
-    """The length of a period."""
-
-
-class Shape(Section):
-    """How the rate changes within the window; give exactly one. The warm-up runs at the rate with which the window begins."""
-
-    ramp: Ramp | None = None
-    """A linear change."""
-    steps: Steps | None = None
-    """Several levels, one after another."""
-    spike: Spike | None = None
-    """A temporary change."""
-    sine: Sine | None = None
-    """A sinusoidal change."""
-
-    @pydantic.model_validator(mode="after")
-    def _is_exactly_one(self) -> Self:
-        if len(self.model_fields_set) != 1:
-            raise ValueError(f"give exactly one of ramp, steps, spike, sine; found {' and '.join(sorted(self.model_fields_set)) or 'none'}")
-        return self
-
-    def count_pieces(self, length_s: float) -> int:
-        """The number of linear pieces within a window of that length."""
-        if self.steps is not None:
-            return len(self.steps.levels)
-        return math.ceil(length_s * NS_PER_S / self.sine.period_ns * SINE_PIECES) if self.sine is not None else 3
 
 
 class OpenLoop(Section):

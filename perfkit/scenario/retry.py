@@ -34,7 +34,7 @@ class Retry(Section):
     """Requests that the client sends again after a failure. They stay one request, whose latency ends with the last answer."""
 
     attempts: Annotated[Count, Field(ge=2, le=_MOST_ATTEMPTS)] = 3
-    """The most attempts of a request, the first included."""
+    """How often a request is sent at most, the first time included."""
     backoff_ns: Annotated[
         tuple[int, int],
         BeforeValidator(_parse_backoff),

@@ -13,7 +13,7 @@ class Endpoint:
     """A place that requests go to."""
 
     name: str = ""
-    """An `EndpointName`; empty if the API has no other."""
+    """An `EndpointName`; empty if the API has only one."""
     can_stream: bool = True
     writes_text: bool = False
     """Whether every answer is a text of a language model: streamed unless a scenario says otherwise, and faster where prefixes are cached."""
@@ -23,7 +23,7 @@ class Endpoint:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Api:
-    """An API: what a scenario may have with it, and what its requests carry."""
+    """How an API differs from the others: the keys that a scenario for it may have, and what its requests carry."""
 
     name: ApiName
     title: str
@@ -31,10 +31,10 @@ class Api:
     slo_parts: tuple[str, ...]
     """The keys of `slo` for the times of parts of its streamed answers."""
     absent_keys: tuple[str, ...] = ()
-    """The keys of a scenario that it has no place for."""
+    """The keys that a scenario for it must not have."""
     is_http_only: bool = False
     base_path_suffix: str = ""
-    """The end of a URL that its users may give, and that belongs to the paths of its requests."""
+    """The end of the URL that users may give or leave out, since the paths of requests begin with it."""
     endpoints: tuple[Endpoint, ...] = (Endpoint(),)
     """The first is the default."""
     takes_prompts: bool = False

@@ -9,9 +9,9 @@ from perfkit.transport.base import Transport
 from perfkit.transport.options import TransportOptions
 
 if TYPE_CHECKING:
-    from perfkit.transport.base import StreamedMessages
     from perfkit.transport.http.calls import HttpApi
     from perfkit.transport.resolution import Resolve
+    from perfkit.transport.streamed_answer import StreamedMessages
 
 
 def make_transport(

@@ -8,7 +8,8 @@ from perfkit.errors import AnswerTooLargeError, ProtocolError
 from perfkit.protocol.message import InferResponse
 from perfkit.target_client import Client
 from perfkit.trace.recorded import Indices
-from perfkit.transport.base import SEEN_BYTES, WITHOUT_RESPONSE, AnswerSigns, Outcome, Reply
+from perfkit.transport.base import SEEN_BYTES, AnswerSigns, Outcome, Reply
+from perfkit.transport.streamed_answer import WITHOUT_RESPONSE
 from perfkit.units import NS_PER_S
 from perfkit.workload.expectation import Expectation
 

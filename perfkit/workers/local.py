@@ -144,7 +144,7 @@ class Placement:
     conflict: str = ""
 
     def most_workers(self, usable: int, *, shares_machine: bool) -> int:
-        """The most workers of `measure.workers: auto`: one for each CPU of theirs, or for each usable one; of those a target on this machine keeps one."""
+        """The most workers of `measure.workers: auto`: one for each CPU of the driver; without such, one for each usable CPU but one for a target on this machine."""
         return len(self.driver) or max(usable - shares_machine, 1)
 
 

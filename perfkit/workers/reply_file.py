@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from perfkit.errors import StorageError
-from perfkit.transport.base import Outcome, Reply, StreamedAnswer
+from perfkit.transport.base import Outcome, Reply
+from perfkit.transport.streamed_answer import StreamedAnswer
 
 _BUFFER_BYTES = 1 << 20
 

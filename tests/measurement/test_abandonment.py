@@ -1,43 +1,20 @@
 """Requests that are given up over real connections: counts, figures, and the connections of the others."""
 
-import asyncio
-
 import pytest
-import yaml
 
 from perfkit.errors import ScenarioError
-from perfkit.measurement.control import Interruption, RunObserver
-from perfkit.measurement.lifecycle import measure_scenario
-from perfkit.scenario.file import read_scenario
-from tests.undisturbed import undisturbed
+from tests.measurement import one_point
 
 
 def read(tmp_path, protocol="http", synthetic="service=constant:300ms,servers=1000", load=None, **sections):
-    document = {
-        "target": {"model": "synthetic", "protocols": [protocol]},
-        "server": {"synthetic": synthetic},
-        "workload": {"inputs": {"INPUT0": {"shape": [4]}}},
-        "load": load or {"closed": {"concurrency": 8}, "abandon": {"share": "50%", "after": "20ms"}},
-        "measure": {"warmup": "0s", "requests": 60, "repetitions": 1},
-        "telemetry": True,
-        **sections,
-    }
-    if document["workload"] is None:  # those of a mix
-        del document["workload"], document["load"]
-    path = tmp_path / "scenario.yaml"
-    path.write_text(yaml.safe_dump(document))
-    return read_scenario(path, environ={})
-
-
-def run(loaded, tmp_path):
-    with undisturbed():
-        (point,) = asyncio.run(measure_scenario(loaded, tmp_path / "out", RunObserver(), Interruption())).result.summary
-    return point
+    if "workloads" not in sections:  # those of a mix have loads of their own
+        load = load or {"closed": {"concurrency": 8}, "abandon": {"share": "50%", "after": "20ms"}}
+    return one_point.read(tmp_path, protocol=protocol, synthetic=synthetic, load=load, **sections)
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_given_up_requests_are_counted_and_are_no_failures(tmp_path, protocol):
-    point = run(read(tmp_path, protocol), tmp_path)
+    point = one_point.run(read(tmp_path, protocol), tmp_path)
     requests = point.requests
     assert (requests.sent, requests.ok + requests.abandoned) == (60, 60)
     assert requests.abandoned > 10
@@ -54,7 +31,7 @@ def test_given_up_requests_are_counted_and_are_no_failures(tmp_path, protocol):
 
 def test_requests_that_are_answered_in_time_count_but_have_no_times(tmp_path):
     load = {"closed": {"concurrency": 4}, "abandon": {"share": "50%", "after": "10s"}}
-    point = run(read(tmp_path, synthetic="service=constant:5ms,servers=1000", load=load), tmp_path)
+    point = one_point.run(read(tmp_path, synthetic="service=constant:5ms,servers=1000", load=load), tmp_path)
     assert (point.requests.ok, point.requests.abandoned) == (60, 0)
     assert 10 < point.requests.answered_early < 50
     assert point.times.count == 60 - point.requests.answered_early
@@ -71,7 +48,7 @@ def test_streams_are_given_up_with_their_nth_response(tmp_path, protocol):
         stream={},
         measure={"warmup": "0s", "requests": 20, "repetitions": 1},
     )
-    point = run(loaded, tmp_path)
+    point = one_point.run(loaded, tmp_path)
     assert point.requests.abandoned == point.requests.sent == 20
     assert point.responses is not None
     assert point.responses.count == 3 * 20
@@ -87,8 +64,7 @@ def test_each_workload_of_a_mix_has_its_own_patience(tmp_path):
         {"name": "patient", "load": load, "inputs": {"INPUT0": {"shape": [4]}}},
     ]
     loaded = read(tmp_path, workloads=workloads, workload=None, measure={"warmup": "0s", "duration": "1s", "repetitions": 1})
-    with undisturbed():
-        points = asyncio.run(measure_scenario(loaded, tmp_path / "out", RunObserver(), Interruption())).result.summary
+    points = one_point.run_all(loaded, tmp_path)
     counts = {point.workload: (point.requests.sent, point.requests.ok, point.requests.abandoned) for point in points}
     assert {name: (sent == ok, sent == left) for name, (sent, ok, left) in counts.items() if name} == {
         "hasty": (False, True),

@@ -1,42 +1,21 @@
 """Requests that are sent again over real connections: counts, beside what the server itself counted and its declaration."""
 
-import asyncio
 import itertools
 
 import pytest
-import yaml
 
 from perfkit.errors import ScenarioError
-from perfkit.measurement.control import Interruption, RunObserver
-from perfkit.measurement.lifecycle import measure_scenario
-from perfkit.scenario.file import read_scenario
 from server_stub.synthetic.declaration import parse_service_model
 from server_stub.synthetic.service_model import uniform_share
-from tests.undisturbed import undisturbed
+from tests.measurement import one_point
 
 FAILING = "service=constant:2ms,servers=1000,errors=40%:503,seed=5"
 RETRY = {"attempts": 4, "backoff": "1ms..4ms", "on": [503, "UNAVAILABLE", "timeout"]}
 
 
 def read(tmp_path, protocol="http", synthetic=FAILING, load=None, **sections):
-    document = {
-        "target": {"model": "synthetic", "protocols": [protocol]},
-        "server": {"synthetic": synthetic},
-        "workload": {"inputs": {"INPUT0": {"shape": [4]}}},
-        "load": load or {"closed": {"concurrency": 1}, "retry": RETRY},
-        "measure": {"warmup": "0s", "requests": 60, "repetitions": 1},
-        "telemetry": True,
-        **sections,
-    }
-    path = tmp_path / "scenario.yaml"
-    path.write_text(yaml.safe_dump(document))
-    return read_scenario(path, environ={})
-
-
-def run(loaded, tmp_path):
-    with undisturbed():
-        (point,) = asyncio.run(measure_scenario(loaded, tmp_path / "out", RunObserver(), Interruption())).result.summary
-    return point
+    load = load or {"closed": {"concurrency": 1}, "retry": RETRY}
+    return one_point.read(tmp_path, protocol=protocol, synthetic=synthetic, load=load, **sections)
 
 
 def declared(is_failing, requests, attempts):
@@ -60,7 +39,7 @@ def declared(is_failing, requests, attempts):
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_attempts_are_those_that_the_declared_failures_make(tmp_path, protocol):
-    point, model = run(read(tmp_path, protocol), tmp_path), parse_service_model(FAILING)
+    point, model = one_point.run(read(tmp_path, protocol), tmp_path), parse_service_model(FAILING)
     retries, requests, server = point.retries, point.requests, point.server
     assert retries is not None
     assert server is not None
@@ -82,7 +61,7 @@ def test_a_request_that_timed_out_is_sent_again(tmp_path, protocol):
         tmp_path, protocol, "service=constant:2ms,servers=1000,slow=1000x/40%,seed=11", load,
         target={"model": "synthetic", "protocols": [protocol], "timeout": "200ms"}, measure={"warmup": "0s", "requests": 12, "repetitions": 1},
     )  # fmt: skip
-    point = run(loaded, tmp_path)
+    point = one_point.run(loaded, tmp_path)
     attempts, ok, failed = declared(lambda number: uniform_share(11, number, b"slow") < 0.4, 12, 2)
     assert point.retries is not None
     assert 0 < failed < ok
@@ -94,7 +73,9 @@ def test_a_request_that_timed_out_is_sent_again(tmp_path, protocol):
 def test_a_budget_bounds_the_retries_of_all_workers(tmp_path, protocol):
     load = {"open": {"rate": 200, "arrivals": "constant"}, "retry": {**RETRY, "budget": "10%"}}
     measure = {"warmup": "0s", "requests": 200, "repetitions": 1, "workers": 2}
-    point = run(read(tmp_path, protocol, "service=constant:2ms,servers=1000,errors=90%:503,seed=1", load, measure=measure), tmp_path)
+    point = one_point.run(
+        read(tmp_path, protocol, "service=constant:2ms,servers=1000,errors=90%:503,seed=1", load, measure=measure), tmp_path
+    )
     assert point.retries is not None
     assert point.requests.sent == 200
     # each worker retries as soon as its budget permits: at the end at most a token is left for want of a failure
@@ -108,8 +89,7 @@ def test_attempts_of_a_mix_are_those_of_its_workloads_and_of_the_server(tmp_path
     load = {"open": {"rate": 200}, "retry": RETRY}
     measure = {"warmup": "0s", "duration": "1s", "repetitions": 1, "workers": workers}
     loaded = read(tmp_path, load=load, measure=measure, workloads=[{"name": "a", "weight": 3}, {"name": "b", "weight": 1}])
-    with undisturbed():
-        whole, *parts = asyncio.run(measure_scenario(loaded, tmp_path / "out", RunObserver(), Interruption())).result.summary
+    whole, *parts = one_point.run_all(loaded, tmp_path)
     assert whole.retries is not None
     assert whole.server is not None
     assert whole.server.failed is not None

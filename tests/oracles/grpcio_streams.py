@@ -10,11 +10,12 @@ import grpc.aio
 from perfkit.api_v2.grpc import id_field, read_streamed_response
 from perfkit.errors import ProtocolError
 from perfkit.protocol import protobuf
-from perfkit.transport.base import Outcome, Prepared, Reply, StreamedAnswer
+from perfkit.transport.base import Outcome, Prepared, Reply
 from perfkit.transport.grpc.calls import refusal
 from perfkit.transport.grpc.reference import ReferenceChannel, ReferenceGrpcTransport, is_own_limit
 from perfkit.transport.grpc.streaming_connection import ERROR_MESSAGE_STATUS
 from perfkit.transport.options import StreamOptions
+from perfkit.transport.streamed_answer import StreamedAnswer
 from perfkit.units import format_duration_ns
 
 _CLOSED = "the server ended the stream before the answer was complete"

@@ -9,9 +9,10 @@ from perfkit.api_v2.grpc import decode_streamed_response, id_field, read_streame
 from perfkit.errors import ProtocolError
 from perfkit.protocol.http2 import LimitError
 from perfkit.protocol.message import InferRequest
-from perfkit.transport.base import Outcome, StreamedAnswer, StreamedResponse
+from perfkit.transport.base import Outcome
 from perfkit.transport.grpc.streaming_connection import MessageSplitter
 from perfkit.transport.options import AnswerLimit
+from perfkit.transport.streamed_answer import StreamedAnswer, StreamedResponse
 
 LIMIT = 1 << 25
 

@@ -15,8 +15,9 @@ from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata,
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.scenario.workload import Check
 from perfkit.target.address import Address
-from perfkit.transport.base import Outcome, Reply, StreamedAnswer
+from perfkit.transport.base import Outcome, Reply
 from perfkit.transport.options import StreamOptions, TransportOptions
+from perfkit.transport.streamed_answer import StreamedAnswer
 from perfkit.workers.answer_check import AnswerCheck
 from perfkit.workload.expectation import Expectation
 

@@ -9,12 +9,13 @@ from typing import Any
 from perfkit.errors import AnswerTooLargeError, ProtocolError
 from perfkit.protocol import http2
 from perfkit.protocol.grpc_call import PREFIX_BYTES
-from perfkit.transport.base import LeavingReply, Outcome, Reply, ReplyReceiver, StreamedAnswer, StreamedMessages
+from perfkit.transport.base import LeavingReply, Outcome, Reply, ReplyReceiver
 from perfkit.transport.grpc.http2_connection import Http2Connection
 from perfkit.transport.grpc.messages import AnswerHeaders, classify
 from perfkit.transport.grpc.session import OwnLimitError, Stream
 from perfkit.transport.options import AnswerLimit, StreamOptions, inflate
 from perfkit.transport.pool import ConnectionPool
+from perfkit.transport.streamed_answer import StreamedAnswer, StreamedMessages
 
 ERROR_MESSAGE_STATUS = "error_message"
 """The status of a request that a stream answers with an error; gRPC has none for it."""

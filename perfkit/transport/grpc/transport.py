@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from perfkit.protocol import http2
 from perfkit.target.address import Address
-from perfkit.transport.base import Outcome, Prepared, Reply, ReplyReceiver, StreamedAnswer, StreamedMessages
+from perfkit.transport.base import Outcome, Prepared, Reply, ReplyReceiver
 from perfkit.transport.connect import client_context
 from perfkit.transport.grpc.calls import GrpcTransport, RpcCall, refusal
 from perfkit.transport.grpc.http2_connection import Http2Connection
@@ -18,6 +18,7 @@ from perfkit.transport.grpc.session import Stream
 from perfkit.transport.options import Compression, TransportOptions
 from perfkit.transport.pool import PooledTransport
 from perfkit.transport.resolution import make_pool
+from perfkit.transport.streamed_answer import StreamedAnswer, StreamedMessages
 
 _OK = Outcome.OK  # an enum's attribute lookup costs more than the rest of a reply
 

@@ -11,8 +11,9 @@ from perfkit.errors import ProtocolError, TargetError
 from perfkit.protocol.compression import ACCEPTED, compress
 from perfkit.protocol.tensor import Buffer
 from perfkit.target.address import Address
-from perfkit.transport.base import OneAddress, Outcome, Prepared, Reply, StreamedAnswer
+from perfkit.transport.base import OneAddress, Outcome, Prepared, Reply
 from perfkit.transport.options import MAX_DESCRIPTION_BYTES, inflate
+from perfkit.transport.streamed_answer import StreamedAnswer
 from perfkit.units import NS_PER_S
 
 _SHOWN_CHARACTERS = 50

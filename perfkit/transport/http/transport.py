@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from perfkit.errors import ProtocolError, TargetError
 from perfkit.protocol.tensor import Buffer
 from perfkit.target.address import Address, Tls, host_name, redacted_url
-from perfkit.transport.base import SEEN_BYTES, Prepared, Reply, StreamedAnswer
+from perfkit.transport.base import SEEN_BYTES, Prepared, Reply
 from perfkit.transport.connect import client_context
 from perfkit.transport.http.calls import COMPARED_BYTES, HttpApi, HttpCall, HttpResponse, HttpTransport, streamed_response
 from perfkit.transport.http.connection import HttpConnection, parse_response
 from perfkit.transport.options import AnswerLimit, TransportOptions
 from perfkit.transport.pool import PooledTransport
 from perfkit.transport.resolution import make_pool
+from perfkit.transport.streamed_answer import StreamedAnswer
 
 # of an answer: its head may come alone
 _FIRST_READS = 3
