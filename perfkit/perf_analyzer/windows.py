@@ -8,7 +8,8 @@ from perfkit.figures.resources import GpuFigures, ServerFigures
 from perfkit.perf_analyzer.options import LoadRange, Options
 from perfkit.result.interval_log import read_all_times, read_window_starts
 from perfkit.result.load import OpenLoad
-from perfkit.result.model import Failure, Point, Result
+from perfkit.result.model import Point, Result
+from perfkit.result.point_parts import Failure
 from perfkit.stats.buckets import EMPTY, BucketCounts
 
 STABILITY_WINDOWS = 3

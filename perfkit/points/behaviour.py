@@ -13,7 +13,7 @@ from perfkit.points.warmth import SEEN_FACTOR, Warmth, judge_warmth, needed_warm
 from perfkit.recorder.series import Series
 from perfkit.recorder.window import Window
 from perfkit.result.load import ClosedLoad, ColdStartLoad, IdleLoad, Load, MixedLoad, OpenLoad, RampLoad
-from perfkit.result.model import Incident
+from perfkit.result.point_parts import Incident
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.overload import judge_overload
 from perfkit.units import NS_PER_S, format_duration_ns

@@ -8,7 +8,7 @@ from perfkit.recorder.failures import FailureKind
 from perfkit.result.counts import Requests, Tokens
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.generator import Generator
-from perfkit.result.model import IdleGaps
+from perfkit.result.point_parts import IdleGaps
 from perfkit.scenario.model import USEFUL_GAPS
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.percentiles import GROUPS, PercentileInterval, is_withheld, minimum_samples

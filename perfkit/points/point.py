@@ -48,7 +48,8 @@ from perfkit.result.counts import Abandonment, Connections, Requests, Responses,
 from perfkit.result.distribution import QUANTILES, distribution
 from perfkit.result.generator import Generator
 from perfkit.result.load import ColdStartLoad, IdleLoad, RampLoad
-from perfkit.result.model import Estimated, Failure, IdleGaps, Point, SloJudgement
+from perfkit.result.model import Point
+from perfkit.result.point_parts import Estimated, Failure, IdleGaps, SloJudgement
 from perfkit.stats.batch_means import reach_of_total
 from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.stats.percentiles import PercentileInterval, mean_interval, percentile_intervals

@@ -12,8 +12,8 @@ from perfkit.points.retry_storm import retry_storm_warnings
 from perfkit.recorder.batches import merge_times
 from perfkit.recorder.window import Window
 from perfkit.result.distribution import QUANTILES, distribution
-from perfkit.result.model import Incident
 from perfkit.result.part import Part
+from perfkit.result.point_parts import Incident
 from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.stats.percentiles import PercentileInterval, percentile_intervals
 from perfkit.units import NS_PER_S

@@ -9,7 +9,8 @@ from perfkit.errors import MeasurementWarning
 from perfkit.points.measured import MachineMeasurement, PointMeasurement, ends_by_name
 from perfkit.recorder.recording import AddressWindow
 from perfkit.result.distribution import QUANTILES, Distribution, distribution
-from perfkit.result.model import Machine, Protocol, Replica
+from perfkit.result.model import Protocol
+from perfkit.result.point_parts import Machine, Replica
 from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.stats.percentiles import PercentileInterval, percentile_intervals
 from perfkit.stats.probability import binomial_cdf

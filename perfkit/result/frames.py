@@ -9,7 +9,8 @@ import numpy as np
 from perfkit.figures.declaration import Declared, Subject, declared, figures_of
 from perfkit.result.distribution import QUANTILES, Distribution, distribution
 from perfkit.result.interval_log import read_intervals_of, read_times, read_window_starts
-from perfkit.result.model import Estimated, Point, Result
+from perfkit.result.model import Point, Result
+from perfkit.result.point_parts import Estimated
 from perfkit.result.sweep import shown_value
 from perfkit.stats.buckets import EMPTY, BucketCounts, bucket_bounds_ns
 from perfkit.text import csv_cell

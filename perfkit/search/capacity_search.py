@@ -14,8 +14,9 @@ from perfkit.result.model import Point
 from perfkit.result.search import AddedTime, FittedCurve, LimitCount, Search, SearchDrift, SearchProbe, limit_in_words
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import SearchLoadSpec
-from perfkit.search.decision import decide, estimate
+from perfkit.search.decision import decide
 from perfkit.search.drift import median_of
+from perfkit.search.estimate import estimate
 from perfkit.search.probes import NextProbe, Probe, SearchEnd, SearchSettings
 from perfkit.stats.buckets import EMPTY
 from perfkit.stats.overload import judge_overload

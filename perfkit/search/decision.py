@@ -12,8 +12,9 @@ import math
 from collections.abc import Callable, Sequence
 
 from perfkit.result.search import Confirmation, StopReason
-from perfkit.search.crossing import Crossing, fit_crossing
+from perfkit.search.crossing import Crossing
 from perfkit.search.drift import find_drift
+from perfkit.search.estimate import BRACKET_FACTOR, MUCH_LONGER, bracket_of, contradictory_range, estimate, searched_range, standing_probes
 from perfkit.search.probes import (
     FEWEST_BEYOND,
     MIN_FITTED_POINTS,
@@ -32,17 +33,15 @@ from perfkit.search.probes import (
     next_requests,
     relative_slope,
 )
-from perfkit.search.share_curve import LOWEST_NEAR, CountAt
+from perfkit.search.share_curve import LOWEST_NEAR
 from perfkit.stats.percentiles import minimum_samples
 
-_BRACKET_FACTOR = 2.0
 _PLACES = (-1.0, 0.5, -0.5, 1.0)  # of refining probes around the estimate, as shares of their reach
 _ALIKE = 1.25  # sides of an interval whose widths differ by up to this factor
 _FIRST_REACH, _FAR_REACH, _SHORTEST_REACH, _LONGEST_REACH = 0.06, 0.3, 0.02, 0.12
 _REACHED_LOGARITHM = 0.8
 _BISECTIONS, _NARROW_RATIO = 2, 1.14
 _BISECTION_SAMPLES_FACTOR = 4  # of the samples that the percentile needs
-_MUCH_LONGER, _SAME_RATE = 4, 1.05  # a probe of so many times the requests, at up to so many times the rate, can contradict another
 _NEAR_PROBES = 4  # if no curve fits after this many refining probes, check for a cliff and probe further away
 _CLIFF_MARGIN_STEP = math.log(10)  # at a cliff, the share beyond the limit rises at least tenfold
 _DOUBTFUL_MARGIN, _CLEAR_MARGIN = math.log(5), math.log(10)  # a miss by less may be chance; a miss by more is none
@@ -159,9 +158,9 @@ def _next_step(probes: Sequence[Probe], settings: SearchSettings) -> NextProbe |
     if last.is_cold or (not last.is_valid and tries < _TRIES_PER_RATE):  # it may pass
         return NextProbe(last.rate_per_s, last.stage, last.count if last.stage in ("refine", "confirm") else 0)
     if _is_doubtful(last, probes):
-        return NextProbe(last.rate_per_s, last.stage, _MUCH_LONGER * minimum_samples(1 - allowed_share(probes)))
+        return NextProbe(last.rate_per_s, last.stage, MUCH_LONGER * minimum_samples(1 - allowed_share(probes)))
     probes = [probe for probe in probes if not _is_overruled(probe, probes)]
-    low, high = _searched_range(probes)
+    low, high = searched_range(probes)
     if low is None or high is None:
         return _widen(probes, settings, low)
     current, refined = estimate(probes, settings), sum(probe.stage == "refine" for probe in probes)
@@ -169,7 +168,7 @@ def _next_step(probes: Sequence[Probe], settings: SearchSettings) -> NextProbe |
         least = _BISECTION_SAMPLES_FACTOR * minimum_samples(1 - allowed_share(probes))
         if not refined and sum(probe.stage == "bisect" for probe in probes) < _BISECTIONS:
             return NextProbe(math.sqrt(low * high), "bisect", least)
-        if refined and current.fit is None and len(_standing(probes)) < len(probes):
+        if refined and current.fit is None and len(standing_probes(probes)) < len(probes):
             return NextProbe(math.sqrt(low * high), "bisect", max(least, longest_count(probes)))
     if not any(probe.is_valid and not probe.is_met for probe in probes):  # only the generator's limit bounds the bracket
         return _stop("generator", current, probes) if high / low <= _NARROW_RATIO else NextProbe(math.sqrt(low * high), "bisect")
@@ -181,7 +180,7 @@ def _next_step(probes: Sequence[Probe], settings: SearchSettings) -> NextProbe |
         if cliff := _cliff(probes):
             return _bisect_cliff(*cliff, probes, settings)
         if refined >= 2 * _NEAR_PROBES and fit is None:
-            return _stop("non_monotone", _contradictory_range(probes), probes)
+            return _stop("non_monotone", contradictory_range(probes), probes)
     centre = math.sqrt(low * high) if fit is None else min(max(fit.rate_per_s, 0.9 * low), 1.1 * high)
     low_rate_per_s = settings.clipped(_LOW_RATE * centre)
     if (
@@ -224,7 +223,7 @@ def _is_doubtful(last: Probe, probes: Sequence[Probe]) -> bool:
 def _is_overruled(one: Probe, probes: Sequence[Probe]) -> bool:
     """Whether a probe missed the SLO where a much longer one at the same rate met it."""
     return not one.is_met and any(
-        other.is_met and other.rate_per_s == one.rate_per_s and other.count >= _MUCH_LONGER * one.count for other in probes
+        other.is_met and other.rate_per_s == one.rate_per_s and other.count >= MUCH_LONGER * one.count for other in probes
     )
 
 
@@ -238,23 +237,23 @@ def _widen(probes: Sequence[Probe], settings: SearchSettings, low: float | None)
     if low is not None:
         if low >= settings.max_rate_per_s:
             return _longer_at(low, probes) or _stop("never_missed", Estimate(low, low, None), probes)
-        return NextProbe(settings.clipped(low * _BRACKET_FACTOR), "bracket")
+        return NextProbe(settings.clipped(low * BRACKET_FACTOR), "bracket")
     ascending = sorted((probe for probe in probes if probe.is_valid), key=lambda probe: probe.rate_per_s)
     # at two rates: the target keeps up with twice the lower one, so requests are slow there without a queue
     if sum(probe.is_out_of_reach for probe in probes) > 1:
         return _stop("never_met", Estimate(None, None, ascending[0].rate_per_s), probes)
     # batches may fill faster at a higher rate
     if probes[-1].is_out_of_reach and not ascending[-1].is_overloaded and max(rates) < settings.max_rate_per_s:
-        return NextProbe(settings.clipped(max(rates) * _BRACKET_FACTOR), "bracket")
+        return NextProbe(settings.clipped(max(rates) * BRACKET_FACTOR), "bracket")
     floor = settings.min_rate_per_s or settings.start_per_s * _FLOOR_RATIO
     # if times do not fall with the rate, lower rates are no better: a server may wait for batches to fill
     is_flat = len(ascending) > 1 and math.isfinite(ascending[1].margin) and ascending[0].margin > ascending[1].margin - _FLAT_MARGIN
     if not is_flat and min(rates) > floor * (1 + 1e-9):
-        return NextProbe(max(settings.clipped(min(rates) / _BRACKET_FACTOR), floor), "bracket")
+        return NextProbe(max(settings.clipped(min(rates) / BRACKET_FACTOR), floor), "bracket")
     if not ascending:
         return NextProbe(min(rates), "bracket")
     if math.isfinite(ascending[-1].margin) and max(rates) < settings.max_rate_per_s:
-        return NextProbe(settings.clipped(max(rates) * _BRACKET_FACTOR), "bracket")
+        return NextProbe(settings.clipped(max(rates) * BRACKET_FACTOR), "bracket")
     return _longer_at(ascending[0].rate_per_s, probes) or _stop("never_met", Estimate(None, None, ascending[0].rate_per_s), probes)
 
 
@@ -265,12 +264,12 @@ def _longer_at(rate_per_s: float, probes: Sequence[Probe]) -> NextProbe | None:
     is_clear = longest.has_enough_samples or not longest.is_met
     if longest.is_overloaded or longest.margin > _CLEAR_MARGIN or (longest.count >= least and is_clear):
         return None
-    return NextProbe(rate_per_s, "bracket", max(least, _MUCH_LONGER * longest.count))
+    return NextProbe(rate_per_s, "bracket", max(least, MUCH_LONGER * longest.count))
 
 
 def _cliff(probes: Sequence[Probe]) -> tuple[float, float] | None:
     """The highest rate that meets the SLO and the lowest that misses it, if the share beyond the limit rises tenfold between them."""
-    low, high = _bracket(probes)
+    low, high = bracket_of(probes)
     margins = {probe.rate_per_s: probe.margin for probe in probes if probe.is_valid}
     if low is None or high is None or high not in margins or any(margins[rate] > 0 for rate in margins if low / _NARROW_RATIO < rate < low):
         return None
@@ -310,67 +309,6 @@ def _confirm(reason: StopReason, current: Estimate, probes: Sequence[Probe], set
     return NextProbe(rate_per_s, "confirm", min(needed, _CONFIRM_LENGTH_FACTOR * max(longest_count(probes), 1)))
 
 
-def estimate(probes: Sequence[Probe], settings: SearchSettings) -> Estimate:
-    """The capacity: the lowest crossing of all limits, at most what an overloaded target answered. Without a fit: its bracket."""
-    # a probe that showed the interval's lower end to be met stays out of the fit, as independent evidence
-    usable = [probe for probe in probes if probe.is_valid and not _is_conclusive(probe)]
-    low, high = _searched_range(probes)
-    ceiling_per_s = min((probe.ceiling_per_s for probe in usable if probe.is_overloaded), default=math.inf)
-    if low is not None and high is not None:
-        crossings: list[tuple[float, str, Crossing]] = []
-        for name in dict.fromkeys(name for probe in usable for name in probe.limits):
-            counts = [
-                CountAt(probe.rate_per_s, probe.limits[name], is_lower_bound=probe.is_overloaded or not (probe.is_steady or probe.is_met))
-                for probe in usable
-                if name in probe.limits and probe.limits[name].allowed_share > 0
-            ]
-            if (fit := fit_crossing(counts, math.sqrt(low * high), settings.confidence)) is not None:
-                crossings.append((fit.rate_per_s, name, fit))
-        rate_per_s, name, fit = min(crossings, default=(math.inf, "", None))
-        if fit is not None and low / _BRACKET_FACTOR <= rate_per_s <= high * _BRACKET_FACTOR:
-            if fit.low_per_s < ceiling_per_s < fit.high_per_s:
-                rate_per_s = min(rate_per_s, ceiling_per_s)
-                fit = dataclasses.replace(fit, rate_per_s=rate_per_s, high_per_s=ceiling_per_s)
-            return Estimate(rate_per_s, fit.low_per_s or None, fit.high_per_s if math.isfinite(fit.high_per_s) else None, fit, name)
-    low, high = _bracket([probe for probe in probes if not (probe.stage == "confirm" and probe.is_met)])
-    return Estimate(low, low, high)
-
-
-def _bracket(probes: Sequence[Probe]) -> tuple[float | None, float | None]:
-    """The highest rate at which every probe met the SLO, and the lowest rate above it that was missed or not reached."""
-    valid = {probe.rate_per_s for probe in probes if probe.is_valid}
-    judged = [probe for probe in probes if not probe.is_cold]
-    not_met = {probe.rate_per_s for probe in judged if not probe.is_met and (probe.is_valid or probe.rate_per_s not in valid)}
-    met = {probe.rate_per_s for probe in probes if probe.is_met} - not_met
-    low = max(met, default=None)
-    return low, min((rate for rate in not_met if low is not None and rate > low), default=None)
-
-
-def _searched_range(probes: Sequence[Probe]) -> tuple[float | None, float | None]:
-    """The bracket of the probes that bracketed and bisected; of all standing probes, once a longer probe contradicted one of those."""
-    bracketing, standing = [probe for probe in probes if probe.stage in ("bracket", "bisect")], _standing(probes)
-    if all(probe in standing for probe in bracketing):
-        return _bracket(bracketing)
-    return _bracket([probe for probe in standing if not (probe.stage == "confirm" and probe.is_met)])
-
-
-def _standing(probes: Sequence[Probe]) -> list[Probe]:
-    """The probes, without those that met the SLO where a much longer one, in which a queue could form, missed it."""
-    missed = [probe for probe in probes if probe.is_valid and not probe.is_met]
-
-    def is_contradicted(one: Probe) -> bool:
-        return any(other.rate_per_s <= _SAME_RATE * one.rate_per_s and other.count >= _MUCH_LONGER * one.count for other in missed)
-
-    return [probe for probe in probes if not (probe.is_met and is_contradicted(probe))]
-
-
-def _contradictory_range(probes: Sequence[Probe]) -> Estimate:
-    """From the highest rate below which every probe meets the SLO to the lowest rate above which none does."""
-    missed = min((probe.rate_per_s for probe in probes if probe.is_valid and not probe.is_met), default=math.inf)
-    low = max((probe.rate_per_s for probe in probes if probe.is_met and probe.rate_per_s < missed), default=None)
-    return Estimate(low, low, _bracket(probes)[1])
-
-
 def _is_precise(fit: Crossing | None, probes: Sequence[Probe], settings: SearchSettings) -> bool:
     return (
         fit is not None
@@ -390,10 +328,6 @@ def _stop(reason: StopReason, current: Estimate, probes: Sequence[Probe]) -> Sea
 
 def _stop_invalid(current: Estimate, invalid: Sequence[Probe], probes: Sequence[Probe]) -> SearchEnd:
     return _stop("cold" if all(probe.is_cold for probe in invalid) else "generator", current, probes)
-
-
-def _is_conclusive(probe: Probe) -> bool:
-    return probe.stage == "confirm" and probe.is_met and probe.has_enough_samples
 
 
 def _confirming(probes: Sequence[Probe]) -> list[Probe]:

@@ -7,7 +7,7 @@ from perfkit.perf_analyzer.options import LoadRange, Options
 from perfkit.perf_analyzer.profile import ExitCode, Interrupted, Output, profile
 from perfkit.perf_analyzer.server_calls import ModelTraits
 from perfkit.perf_analyzer.windows import RunFigures
-from perfkit.result.model import Failure
+from perfkit.result.point_parts import Failure
 from tests.perf_analyzer.measured import measured_window
 
 PLAIN = ModelTraits()

@@ -5,7 +5,7 @@ import pytest
 from perfkit.errors import MeasurementWarning
 from perfkit.report.answer import answer
 from perfkit.result.load import ClosedLoad, OpenLoad
-from perfkit.result.model import SloJudgement
+from perfkit.result.point_parts import SloJudgement
 from tests import stored_results
 
 OVERLOADED = MeasurementWarning("overloaded", "The backlog grew.")

@@ -3,7 +3,7 @@
 import pytest
 
 from perfkit.report.run_tables import failures_table
-from perfkit.result.model import Failure
+from perfkit.result.point_parts import Failure
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from perfkit.report.server_tables import (
     server_times_table,
 )
 from perfkit.result.counts import Connections
-from perfkit.result.model import Replica
+from perfkit.result.point_parts import Replica
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from perfkit.report.live import describe_point
 from perfkit.report.table import Column, Table, format_error_rate
 from perfkit.report.terminal import fitted_text, print_status, print_warnings
 from perfkit.report.terminal_summary import explanation_text, print_summary
-from perfkit.result.model import SloJudgement
+from perfkit.result.point_parts import SloJudgement
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 SERVER = ServerFigures(

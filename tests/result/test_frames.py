@@ -7,7 +7,8 @@ import pytest
 
 from perfkit.result.counts import Tokens
 from perfkit.result.frames import START_FIGURES, addresses_frame, csv_text, points_frame, sweep_frame
-from perfkit.result.model import Replica, Result
+from perfkit.result.model import Result
+from perfkit.result.point_parts import Replica
 from perfkit.result.search import Search
 
 SEARCH = Search(

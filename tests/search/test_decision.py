@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from perfkit.result.search import LimitCount
-from perfkit.search.decision import decide, estimate
+from perfkit.search.decision import decide
+from perfkit.search.estimate import estimate
 from perfkit.search.probes import NextProbe, Probe, SearchEnd, SearchSettings
 
 ALLOWED = 0.01

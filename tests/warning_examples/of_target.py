@@ -16,7 +16,7 @@ from perfkit.recorder.failures import FailureKind
 from perfkit.result.counts import Tokens
 from perfkit.result.distribution import distribution
 from perfkit.result.load import ClosedLoad
-from perfkit.result.model import Estimated, IdleGaps
+from perfkit.result.point_parts import Estimated, IdleGaps
 from perfkit.stats.buckets import BucketCounts
 from perfkit.transport.base import Outcome
 from perfkit.workers.point_recording import MachineRecording
