@@ -28,7 +28,7 @@ from typing import Any, ClassVar
 import jsonschema
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from benchmarks.peers.llm_clients import version
+from benchmarks.peers.llm_programs import version
 from benchmarks.processes import ROOT, running_server, write_scenario
 from benchmarks.report import Report, describe_machine, program_options
 from perfkit.cli.exit_code import ExitCode
