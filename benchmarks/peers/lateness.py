@@ -1,11 +1,13 @@
 """How late perfkit and perf_analyzer send the requests of a constant rate, by the kernel's stamps of their packets on the loopback.
 
-    python -m benchmarks.peers.lateness [--rate 100 1000 5000] [--rounds 5] [--seconds 8] [--realtime] [--out reports/lateness.md]
+    python -m benchmarks.peers.lateness [--rate 100 1000 5000] [--rounds 5] [--seconds 8] [--realtime]
+                                      [--before CHECKOUT] [--out reports/lateness.md]
 
 Both send requests of 128 B to nginx, which answers from a file on a CPU of its own. Neither client's word counts: a raw socket reads the
 packets that begin a request, with the instants at which the kernel passed them on. Request k of a constant rate is due k / rate after the first;
-the schedule's origin is put where the earliest request is on time, for each client and run. Beside it stands the start delay that perfkit
-reports itself. Needs root, for the raw socket. The exit code is 1 if perfkit's median p99 or p99.9 is above perf_analyzer's at a rate.
+the schedule's origin is put where the earliest request is on time, for each client and run. Beside it stand the start delay that perfkit
+reports itself, and the CPU time of its worker. `--before` is a checkout of another version with its own `.venv`, which takes part in each round.
+Needs root, for the raw socket. The exit code is 1 if perfkit's median p99 or p99.9 is above perf_analyzer's at a rate.
 """
 
 import contextlib
@@ -33,7 +35,7 @@ from benchmarks.peers.server_process import PeerError
 from benchmarks.processes import REALTIME, on_cpus, run_perfkit
 from benchmarks.report import Report, describe_machine, program_options
 
-OWN, ANALYZER = "perfkit", "perf_analyzer"
+OWN, BEFORE, ANALYZER = "perfkit", "perfkit before", "perf_analyzer"
 _SO_TIMESTAMPNS, _ETH_P_IP, _SOL_PACKET, _PACKET_STATISTICS = 35, 0x0800, 263, 6  # of Linux; Python's socket module has no names for them
 _BUFFER_BYTES = 2**26
 _WINDOWS = 3  # fewer never suffice
@@ -50,6 +52,8 @@ class Lateness(NamedTuple):
     per_s: float
     told: tuple[float, ...] = ()
     """p50, p99 and p99.9 that the client reports itself, if it does."""
+    cpu_us_per_request: float = math.nan
+    """CPU time of the process that sends, by perfkit's own report."""
 
 
 @contextlib.contextmanager
@@ -104,18 +108,19 @@ def lateness(stamps: list[int], rate_per_s: float, told: tuple[float, ...] = ())
     return Lateness(p50, p99, p99_9, largest, per_s, told)
 
 
-def run_own(port: int, rate_per_s: float, seconds: float, *, realtime: bool) -> Lateness:
-    """`perfkit run` with an open loop; raises ClientError."""
+def run_own(port: int, rate_per_s: float, seconds: float, *, realtime: bool, checkout: pathlib.Path | None = None) -> Lateness:
+    """`perfkit run` of this checkout or another with an open loop; raises ClientError."""
     scenario = {
         "target": {"url": f"http://127.0.0.1:{port}", "model": MODEL, "version": VERSION},
         "workload": {"inputs": {name: {"generate": "zeros", "shape": [1, WIDTH]} for name in INPUTS}},
         "load": {"open": {"rate": rate_per_s, "arrivals": "constant"}},
-        "measure": {"warmup": "1s", "duration": f"{seconds}s", "repetitions": 1},
+        "measure": {"warmup": "1s", "duration": f"{seconds}s", "repetitions": 1, "workers": 1},
     }
     with sent_requests(port) as stamps:
-        point = run_perfkit(scenario, realtime=realtime).point
+        point = run_perfkit(scenario, realtime=realtime, checkout=checkout).point
     delays_ns = (point["start_delay_ns"][name] for name in ("p50", "p99", "p99_9"))
-    return lateness(stamps, rate_per_s, tuple(float("nan") if value is None else value / 1e3 for value in delays_ns))
+    told_us = tuple(math.nan if value is None else value / 1e3 for value in delays_ns)
+    return lateness(stamps, rate_per_s, told_us)._replace(cpu_us_per_request=point["generator"]["cpu_share"] * 1e6 / rate_per_s)
 
 
 def run_analyzer(program: pathlib.Path, port: int, rate_per_s: float, seconds: float, *, realtime: bool) -> Lateness:
@@ -141,6 +146,7 @@ def main() -> int:
     options = program_options(
         __doc__, out="lateness", rate=([100.0, 1000.0, 5000.0], "requests a second"), rounds=5, seconds=(8.0, "length of a run"),
         realtime=(False, "clients and server at real-time priority"), peers=peers_folder(),
+        before=(pathlib.Path, "a checkout of another version, with its .venv"),
     )  # fmt: skip
     report, cpus = Report(options.out, "How late open loops send, by the kernel's stamps"), sorted(os.sched_getaffinity(0))
     report.add(
@@ -148,7 +154,16 @@ def main() -> int:
         f"Requests of 128 B at a constant rate; microseconds after they were due, medians of {options.rounds} rounds with the least and the most.",
     )
     report.table(
-        "rate", "client", ">p50", ">p99", ">p99.9", ">largest", ">sent", ">p50, p99, p99.9 by its own report", "at most the other's"
+        "rate",
+        "client",
+        ">p50",
+        ">p99",
+        ">p99.9",
+        ">largest",
+        ">sent",
+        ">p50, p99, p99.9 by its own report",
+        ">CPU per request",
+        "at most perf_analyzer's",
     )
     order = random.Random(0)
     try:
@@ -158,8 +173,11 @@ def main() -> int:
             for rate_per_s in options.rate:
                 given = {"port": port, "rate_per_s": rate_per_s, "seconds": options.seconds, "realtime": options.realtime}
                 analyzer = functools.partial(run_analyzer, perf_analyzer_path(options.peers), **given)
+                clients = {ANALYZER: analyzer, OWN: functools.partial(run_own, **given)}
+                if options.before is not None:
+                    clients[BEFORE] = functools.partial(run_own, **given, checkout=options.before)
                 with on_cpus(cpus[1:] or cpus):
-                    found = in_rounds({ANALYZER: analyzer, OWN: functools.partial(run_own, **given)}, options.rounds, order)
+                    found = in_rounds(clients, options.rounds, order)
                 add_rows(report, rate_per_s, found)
     except (ClientError, PeerError) as error:
         sys.exit(f"lateness: {error}")
@@ -182,6 +200,7 @@ def add_rows(report: Report, rate_per_s: float, found: dict[str, list[Lateness]]
             *cells,
             f"{statistics.median(columns[4]):,.1f}/s",
             ", ".join("–" if math.isnan(one) else f"{one:,.0f}" for one in told),
+            "" if math.isnan(columns[6][0]) else f"{statistics.median(columns[6]):.0f} us",
         )
         if name == OWN:
             report.judged_row(all(own <= other for own, other in zip(medians[OWN], medians[ANALYZER], strict=True)), *row)
