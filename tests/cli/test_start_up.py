@@ -70,6 +70,25 @@ def test_the_first_request_of_a_run_does_not_wait_for_what_it_does_without(tmp_p
     assert not {name for name in imported for package in later if f"{name}.".startswith(f"perfkit.{package}.")}
 
 
+WHOLE = """
+import sys
+from perfkit.cli.main import main
+from tests.json_server import serving, v2_handler
+
+with serving(v2_handler(lambda _: None)) as port:
+    main(["run", f"http://127.0.0.1:{port}", "-m", "m", "-c", "1", "--duration", "1s", "--quiet", "--no-report", "--out", sys.argv[1]])
+print("imported:", *sys.modules)
+"""
+
+
+def test_a_whole_run_does_without_what_would_only_fill_its_memory(tmp_path):
+    command = [sys.executable, "-c", WHOLE, str(tmp_path / "result")]
+    finished = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    imported = set(finished.stdout.rpartition("imported: ")[2].split())
+    assert "perfkit.points.steady_state" in imported
+    assert not imported & {"pandas", "matplotlib", "scipy", "jinja2", "grpc", "google.protobuf", "numpy.ma", "perfkit.report.run"}
+
+
 GARBAGE = """
 import gc, os, sys
 from perfkit.cli import start
