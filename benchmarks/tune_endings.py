@@ -28,7 +28,7 @@ from benchmarks.peers.triton import ODD_MODELS, Triton, running_triton
 from benchmarks.processes import ROOT
 from benchmarks.report import Report, describe_machine, program_options
 from benchmarks.tune_live import models_folder
-from perfkit.telemetry.host.other_processes import read_listeners
+from perfkit.machine.listeners import read_listeners
 
 MODEL, ENSEMBLE = "batch_cost", "pipeline"
 MODELS = {MODEL: (MODEL,), ENSEMBLE: (ENSEMBLE, "resize", "classify")}

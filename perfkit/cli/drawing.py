@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import importlib
 import pathlib
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from perfkit.errors import MeasurementWarning, PerfkitError
+from perfkit.process.entry import collect_from_now_on
 from perfkit.process.messages import load_message
 from perfkit.process.start_module import DRAWING, start_module
 
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
 _DRAWN_WITHIN_S = 300
 _IMPORTED_AHEAD = (
     *("jinja2", "yaml", "perfkit.report.run", "perfkit.report.run_charts", "perfkit.report.chart_svg", "perfkit.report.render"),
-    *("perfkit.result.sweep", "perfkit.cli.main", "perfkit.cli.report"),
+    *("perfkit.result.sweep", "perfkit.result.checks", "perfkit.result.perf_analyzer_files"),
+    *("perfkit.cli.main", "perfkit.cli.report"),
 )
 
 
@@ -40,6 +43,7 @@ def draw_report(folder: pathlib.Path, *options: str, meanwhile: Callable[[], Non
 async def _draw(arguments: list[str], meanwhile: Callable[[], None]) -> str:
     async with start_module(DRAWING, on_line=lambda _: None, stop_within_s=0.0) as child:
         child.send(arguments)
+        await asyncio.sleep(0)  # it is told in the event loop's next turn, and draws while `meanwhile` runs
         try:
             meanwhile()
         finally:  # what cannot be printed is drawn all the same
@@ -64,13 +68,18 @@ def add_missing_report(folder: pathlib.Path, result: "Result", reason: str) -> t
 
 
 def main() -> int:
-    """Draws one report and returns the exit code; without arguments, none."""
+    """Draws one report and returns the exit code; without arguments, none. What it writes to stdout says that it is ready."""
+    gc.disable()
     for module in _IMPORTED_AHEAD:
         importlib.import_module(module)
     from perfkit.cli.main import main as run_command
+    from perfkit.report.render import page_template
     from perfkit.result.model import Result
 
     Result.model_rebuild()
+    page_template()
+    collect_from_now_on()
+    print(flush=True)
     with contextlib.suppress(EOFError):  # the run has ended without a report
         return run_command(["report", "--quiet", *load_message(sys.stdin.buffer)])
     return 0

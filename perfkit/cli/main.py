@@ -17,6 +17,7 @@ from perfkit.cli.exit_code import ExitCode, exit_code_of
 from perfkit.cli.output import discard_stdout
 from perfkit.errors import PerfkitError, suggestion
 from perfkit.machine.limits import check_address_space, environment_fault, is_file_limit
+from perfkit.process.entry import collect_from_now_on
 from perfkit.text import bounded, open_standard_files, safe_stream
 
 COMMANDS = {
@@ -134,11 +135,14 @@ def _run(arguments: Sequence[str] | None) -> int:
         if name is not None and name not in COMMANDS:
             parser.error(f"unknown command {name}{suggestion(name, COMMANDS)}")
         if name == "perf-analyzer":  # whose options follow rules of their own
+            collect_from_now_on()
             code = int(importlib.import_module("perfkit.cli.perf_analyzer").run(arguments[arguments.index(name) + 1 :]))
         else:
             options, words = parser.parse_known_args(joined)
             options.arguments = arguments
             configured.get(name or "", parser).add_words(options, words)
+            if name not in (*_LIGHT, "run"):  # which does it when it has started
+                collect_from_now_on()
             code = int(options.execute(options))
         sys.stdout.flush()  # a full disk can still be reported here, but not at exit
     except PerfkitError as error:

@@ -25,8 +25,8 @@ from perfkit.cli.options import (
 )
 from perfkit.cli.output import reader_may_leave
 from perfkit.cli.url_scenario import add_scenario_or_url_options, scenario_source
-from perfkit.process.entry import without_blas_threads
-from perfkit.process.start_module import DRAWING, WORKER, end_started_ahead, start_ahead
+from perfkit.process.entry import collect_from_now_on, without_blas_threads
+from perfkit.process.start_module import DRAWING, SAMPLER, WORKER, end_started_ahead, start_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -108,6 +108,8 @@ def _run(options: argparse.Namespace) -> ExitCode:
         raise UsageError(
             "--budget gives one search, of a scenario without a sweep, more time, with --resume: the time of a new search is load.search.budget"
         )
+    if cases[0].loaded.scenario.telemetry:
+        start_ahead(SAMPLER)  # as above; not sooner, since two CPUs are busy with worker and run until now
     session = _Session(options)
     name = cases[0].loaded.scenario.name
     folder = options.out or default_folder(name)
@@ -174,12 +176,12 @@ class _Session:
     def __init__(self, options: argparse.Namespace) -> None:
         with without_blas_threads():
             importlib.import_module("perfkit.measurement.lifecycle")
+        collect_from_now_on()
         from perfkit.cli.signals import SignalHandler
         from perfkit.measurement.control import Interruption
         from perfkit.report.live import LiveReport
 
-        self.live = LiveReport(quiet=options.quiet, on_all_answered=self._start_drawing_ahead)
-        self._cpus = os.sched_getaffinity(0)
+        self.live = LiveReport(quiet=options.quiet)
         self._publish_at = publish_at(options)
         self._writes_reports, self._interruption = not options.no_report, Interruption()
         self._signals = SignalHandler(self._interruption, self._say_that_it_stops)
@@ -198,6 +200,7 @@ class _Session:
         """Measures a scenario, prints its figures as soon as they are stored, and draws the report, unless nothing was measured."""
         from perfkit.measurement.lifecycle import measure_scenario
 
+        self._start_drawing_ahead()
         measuring = measure_scenario(
             loaded, folder, self.live, self._interruption, publish_at=self._publish_at, resume=self._resume, added_ns=self._added_ns
         )
@@ -208,6 +211,7 @@ class _Session:
         from perfkit.errors import PerfkitError
         from perfkit.measurement.lifecycle import measure_interleaved
 
+        self._start_drawing_ahead()
         measuring = measure_interleaved(cases, self.live, self._interruption, publish_at=self._publish_at, resume=self._resume)
         return [one if isinstance(one, PerfkitError) else self._reported(one, _print_nothing) for one in self._signals.run(measuring)]
 
@@ -239,9 +243,9 @@ class _Session:
             self._is_drawing = False
 
     def _start_drawing_ahead(self) -> None:
-        """Starts the process that will draw the report, now that it disturbs no measurement."""
-        if self._writes_reports and not self._interruption.count:
-            start_ahead(DRAWING, reads_stderr=True, cpus=self._cpus)  # the run may have pinned this process
+        """Starts the process that will draw the report; it has imported its libraries before the load begins, and waits."""
+        if self._writes_reports:
+            start_ahead(DRAWING, reads_stderr=True)
 
     def say_last_notes(self) -> None:
         """Says which results were not stored and which reports were not drawn."""

@@ -97,7 +97,7 @@ class Schedule:
             last = float(ticks[-1])
             yield rescaling.instants(ticks)
 
-    def _gaps(self, random: np.random.Generator) -> npt.NDArray[np.float64]:
+    def _gaps(self, random: "np.random.Generator") -> npt.NDArray[np.float64]:
         """Gaps with mean 1."""
         match self.law:
             case "constant":

@@ -6,6 +6,9 @@ from typing import Literal, TypeAlias
 from perfkit.load.arrivals import Schedule, Trace
 from perfkit.load.sequences import SequencePlan
 
+# a request in flight takes about 1 KiB of memory: a target that does not answer must not exhaust it
+MAX_IN_FLIGHT = 65_536
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClosedPlan:

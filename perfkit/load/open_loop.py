@@ -18,6 +18,7 @@ import numpy as np
 
 from perfkit.clock import Clock, MonotonicClock
 from perfkit.load.arrivals import Instants
+from perfkit.load.load_plan import MAX_IN_FLIGHT
 from perfkit.load.loop import Loop, any_of
 from perfkit.override import override
 from perfkit.transport.base import Outcome, Reply
@@ -114,8 +115,6 @@ def make_pacer(clock: Clock) -> Pacer:
 
 
 _Index = TypeVar("_Index", int, Instants)
-# a request in flight takes about 1 KiB of memory: a target that does not answer must not exhaust it
-MAX_IN_FLIGHT = 65_536
 # late arrivals that are sent in a row before answers are processed
 _LATE_BURST = 4
 _GRACE_NS = 100_000_000

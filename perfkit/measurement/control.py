@@ -47,9 +47,6 @@ class RunObserver:
     def point_started(self, index: int, total: int, description: str, seconds: float | None, seconds_left: float | None) -> None:
         """A load point starts: its length and the run's remaining time, None if a number of requests ends it."""
 
-    def all_answered(self) -> None:
-        """The last answer of the last load point has come; not called where a search or an open verdict may ask for more."""
-
     def point_finished(self, point: "Point") -> None:
         """A load point of one repetition has been measured."""
 

@@ -19,7 +19,7 @@ from perfkit.measurement.run_target import RunTarget, open_target
 from perfkit.measurement.scenario_run import MeasuredScenario, ScenarioRun
 from perfkit.measurement.secret_renewal import SecretRenewal
 from perfkit.measurement.shared_memory import Connect, run_regions
-from perfkit.process.start_module import SAMPLER, end_started_ahead, start_ahead
+from perfkit.process.start_module import DRAWING, SAMPLER, end_started_ahead, start_ahead, wait_until_idle
 from perfkit.result.file import ResultWriter
 from perfkit.result.output_folder import locked
 from perfkit.scenario.file import LoadedScenario, scenario_document
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from perfkit.measurement.request_traces import SpanSource
     from perfkit.telemetry.client import SamplerProcess
     from perfkit.telemetry.messages import PublishConfig
+
+_IDLE_WITHIN_S = 60
 
 
 async def measure_scenario(
@@ -247,9 +249,11 @@ async def _execute(
             if not _describe_environments(runs):
                 return
             await _join_fleet(runs, target, ending, clock)
-            # the samplers start while this process imports
-            observation, point_runs = await asyncio.gather(
-                _observe(first, target, used, ending, connect_to_read, publish_at, source, server_pid), _point_runs(runs)
+            # the samplers start while this process imports; what will draw the report has imported before the load begins
+            observation, point_runs, _ = await asyncio.gather(
+                _observe(first, target, used, ending, connect_to_read, publish_at, source, server_pid),
+                _point_runs(runs),
+                wait_until_idle(DRAWING, _IDLE_WITHIN_S),
             )
             async with first.screen(observation):
                 if observation.url:

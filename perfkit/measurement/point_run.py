@@ -140,8 +140,6 @@ class PointRun:
                 observation.point_begins(begins)
                 workloads = [run.workloads[key] for key in keys]  # again, since secrets may have changed
                 attempts.append(await self._send_point(load_point, workloads, target, observation, set_loop, len(attempts)))
-            if number == total and not (run.is_search or run.scenario.measure.until_decided):
-                run.observer.all_answered()
             sent = attempts[-1]
             recorded, window = sent.recorded, sent.window
             if run.spool is not None:

@@ -135,11 +135,11 @@ def drift(series: Series, confidence: float = 0.95, margin: float = DRIFT_MARGIN
         return Drift(total=0.0, low=-math.inf, high=math.inf, margin=margin)
     first, second = np.triu_indices(count, 1)
     slopes = np.sort((batches[second] - batches[first]) / (second - first))
-    slope = float(np.median(slopes))
+    slope = statistics.median(slopes.tolist())  # not NumPy's median, which loads its masked arrays
     time = _correlation_time(batches)
     spread = statistics.NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(count * (count - 1) * (2 * count + 5) / 18 * time)
     below, above = math.floor((slopes.size - spread) / 2), math.ceil((slopes.size + spread) / 2)
-    level = abs(float(np.median(batches))) or float(np.abs(batches).mean())
+    level = abs(statistics.median(batches.tolist())) or float(np.abs(batches).mean())
     scale = count / level if level else 0.0
     low = float(slopes[below]) * scale if below >= 0 else -math.inf
     high = float(slopes[above]) * scale if above < slopes.size else math.inf
@@ -219,13 +219,26 @@ def _has_initial_bias(values: npt.NDArray[np.float64], cut: int, significance: f
 
 def _correlation_time(values: npt.NDArray[np.float64]) -> float:
     """The autocorrelation time, at least 1, of the residuals of a parabola: a curved trend must not count as correlated noise."""
-    place = np.linspace(-1, 1, values.size)
     if values.size <= 5:
         return 1.0
-    residuals = values - np.polyval(np.polyfit(place, values, 2), place)
+    residuals = without_parabola(values)
     if float(np.abs(residuals).max()) <= _ROUNDING * float(np.abs(values).max()):
         return 1.0
     return max(first_order_time(residuals, fitted=3), autocorrelation_time(residuals))
+
+
+def without_parabola(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The residuals of at least three equidistant values from their least-squares parabola.
+
+    About the middle a constant, the place and its square without its mean are orthogonal, so that each coefficient is a quotient of two sums;
+    NumPy's general fit would load 2 MB of LAPACK into a process that needs nothing else of it.
+    """
+    place = np.linspace(-1, 1, values.size)
+    square = place**2 - np.mean(place**2)
+    residuals: npt.NDArray[np.float64] = values - values.mean()
+    for term in (place, square):
+        residuals -= term * (np.sum(term * residuals) / np.sum(term * term))
+    return residuals
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -5,12 +5,13 @@ A child runs the code of this perfkit, wherever it was imported from, and nothin
 environment that it needs, and the kernel kills it when the process that started it ends, also while it is stopped (`entry`).
 """
 
+import asyncio
 import contextlib
 import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 
 import perfkit
@@ -56,16 +57,34 @@ def start_module(
     )
 
 
-def start_ahead(module: str, *, reads_stderr: bool = False, cpus: Iterable[int] = ()) -> None:
+def start_ahead(module: str, *, reads_stderr: bool = False) -> None:
     """Starts `python -m module`, unless it has been, for the next `start_module` of it, so that it imports its libraries meanwhile.
 
-    `reads_stderr` says whether `start_module` will get an `on_line`. `cpus` are those that the process may use, by default those of this one.
+    `reads_stderr` says whether `start_module` will get an `on_line`.
     """
     with contextlib.suppress(OSError):  # met again, and told, when the process is needed
         if module not in _ahead:
             _ahead[module] = spawn(module_command(module), module_environment(os.environ), reads_stderr=reads_stderr)
-            if cpus:
-                os.sched_setaffinity(_ahead[module].pid, cpus)
+
+
+async def wait_until_idle(module: str, within_s: float) -> None:
+    """Waits until the process that `start_ahead` has started for this module, if any, has written to its stdout: it only waits from then on.
+
+    One that does not so in time is ended, so that it disturbs no load; `start_module` starts another.
+    """
+    process = _ahead.get(module)
+    if process is None or process.stdout is None:
+        return
+    loop, is_idle = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(process.stdout.fileno(), is_idle.set)  # also if it has ended, which is told when it is needed
+    try:
+        await asyncio.wait_for(is_idle.wait(), within_s)
+    except TimeoutError:
+        is_idle.clear()
+    finally:
+        loop.remove_reader(process.stdout.fileno())
+    if not is_idle.is_set():
+        end_started_ahead(module)
 
 
 def end_started_ahead(*modules: str) -> None:

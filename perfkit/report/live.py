@@ -38,9 +38,8 @@ def describe_point(point: "Point") -> str:
 class LiveReport(RunObserver):
     """Prints the progress of a run; `RunObserver` describes the events."""
 
-    def __init__(self, *, quiet: bool, on_all_answered: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, *, quiet: bool) -> None:
         self._quiet = self.is_quiet = quiet
-        self.all_answered = on_all_answered  # type: ignore[method-assign] # the caller's part of the events
         self.screen = None if quiet else LiveScreen.of_stdout()
         self._show_line: Callable[[str], bool] | None = None
         self._shows_progress = sys.stderr.isatty() and not quiet

@@ -3,6 +3,7 @@
 import base64
 import csv
 import dataclasses
+import functools
 import hashlib
 import io
 import itertools
@@ -23,6 +24,7 @@ from perfkit.text import markdown as escape
 from perfkit.units import format_confidence
 
 if TYPE_CHECKING:
+    import jinja2
     from rich.console import Console
 
 _STYLES: dict[Mark, str] = {
@@ -153,15 +155,21 @@ def _render_item(item: Item) -> str:
     return f"{subject}{escape(item.text)}{code}"
 
 
-def render_html(page: Page) -> str:
-    """The page as one self-contained HTML document: no fonts, no network, and only its own scripts."""
+@functools.cache
+def page_template() -> "jinja2.Template":
+    """The template of all pages, compiled."""
     import jinja2
-
-    from perfkit.report.chart_svg import dark_colours, page_panels
 
     loader = jinja2.FileSystemLoader(pathlib.Path(__file__).with_name("templates"))
     environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.globals.update(kind_of=lambda block: type(block).__name__, format_confidence=format_confidence)
+    return environment.get_template("page.html.j2")
+
+
+def render_html(page: Page) -> str:
+    """The page as one self-contained HTML document: no fonts, no network, and only its own scripts."""
+    from perfkit.report.chart_svg import dark_colours, page_panels
+
     page = _cleaned(page)
     blocks = [block for section in page.sections for block in section.blocks]
     groups = [block.charts for block in blocks if isinstance(block, Figure)]
@@ -179,7 +187,7 @@ def render_html(page: Page) -> str:
         }
         for group, drawn in zip(groups, panels, strict=True)
     ]
-    return environment.get_template("page.html.j2").render(
+    return page_template().render(
         page=page, next_panels=iter(panels).__next__, dark_colours=dark_colours(groups), scripts=scripts, policy=_security_policy(scripts),
         island=_json_island(data),
     )  # fmt: skip

@@ -14,6 +14,7 @@ from typing import Any
 
 from perfkit.errors import ResultError
 from perfkit.figures.declaration import declared, value_at
+from perfkit.load.load_plan import MAX_IN_FLIGHT
 from perfkit.result.counts import Requests, Retries
 from perfkit.result.distribution import QUANTILES, Distribution
 from perfkit.result.load import ClosedLoad, ColdStartLoad, IdleLoad, Load, MixedLoad, OpenLoad, RampLoad
@@ -232,8 +233,6 @@ def _load_problems(load: Load) -> Iterator[_Problem]:
 
 def _most_finished(point: Point, repetitions: int) -> float:
     """A generous upper bound of the answers in a window: its own requests, and those of before it that were still in flight."""
-    from perfkit.load.open_loop import MAX_IN_FLIGHT
-
     own = 1.1 * point.requests.sent + 1
     if isinstance(point.load, ClosedLoad | RampLoad):
         return own + point.load.concurrency * repetitions

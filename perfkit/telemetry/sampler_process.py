@@ -58,9 +58,9 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
 
 def _serve(config: TelemetryConfig, requests: BinaryIO, answers: BinaryIO) -> None:
     clock = MonotonicClock()
-    others_meter = OtherProcessesMeter(target=TargetProcesses(config.addresses))
-    generator = SamplerThread("generator", GeneratorSampler(clock, others=others_meter), clock)
-    others = [SamplerThread(name, sampler, clock) for name, sampler in _samplers(config, clock).items()]
+    target = TargetProcesses(config.addresses)
+    generator = SamplerThread("generator", GeneratorSampler(clock, others=OtherProcessesMeter(target=target)), clock)
+    others = [SamplerThread(name, sampler, clock) for name, sampler in _samplers(config, target, clock).items()]
     threads: list[SamplerThread[Any]] = [generator, *others]
 
     def answer(message: object) -> None:
@@ -132,7 +132,7 @@ def _print_plainly(lines: Iterable[str]) -> None:
             sys.stderr.write(f"{safe_lines(bounded(line))}\n")
 
 
-def _samplers(config: TelemetryConfig, clock: MonotonicClock) -> dict[str, Sampler[Any]]:
+def _samplers(config: TelemetryConfig, target: TargetProcesses, clock: MonotonicClock) -> dict[str, Sampler[Any]]:
     """The configured samplers by name, besides the generator's; their libraries are imported only if they are used."""
     samplers: dict[str, Sampler[Any]] = {}
     if config.statistics is not None:
@@ -145,11 +145,11 @@ def _samplers(config: TelemetryConfig, clock: MonotonicClock) -> dict[str, Sampl
         from perfkit.telemetry.host.server_cpu import ServerCpuSampler
 
         count = EventCounter if server.with_instructions else None
-        samplers["server CPU"] = ServerCpuSampler(ProcessTree(server.pid), TargetProcesses(config.addresses), clock, count)
+        samplers["server CPU"] = ServerCpuSampler(ProcessTree(server.pid), target, clock, count)
     if (gpus := config.gpus) is not None:
         from perfkit.telemetry.gpu.sampler import GpuSampler
 
-        samplers["gpu"] = GpuSampler(gpus.rate_per_s, clock, idle_ns=gpus.idle_ns, server_pids=TargetProcesses(config.addresses))
+        samplers["gpu"] = GpuSampler(gpus.rate_per_s, clock, idle_ns=gpus.idle_ns, server_pids=target)
     for number, page in enumerate(config.metrics, 1):
         from perfkit.telemetry.prometheus.sampler import MetricsSampler
 

@@ -18,7 +18,7 @@ def drawing():
 
 def test_without_a_result_it_ends_with_its_stdin(drawing: "subprocess.Popen[bytes]"):
     output, errors = drawing.communicate(timeout=60)
-    assert (drawing.returncode, output, errors) == (0, b"", b"")
+    assert (drawing.returncode, output, errors) == (0, b"\n", b""), "a line when it is ready to draw"
 
 
 def test_a_result_that_cannot_be_read_is_named_on_stderr(drawing: "subprocess.Popen[bytes]", tmp_path):

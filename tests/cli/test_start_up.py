@@ -70,6 +70,49 @@ def test_the_first_request_of_a_run_does_not_wait_for_what_it_does_without(tmp_p
     assert not {name for name in imported for package in later if f"{name}.".startswith(f"perfkit.{package}.")}
 
 
+WHOLE = """
+import sys
+from perfkit.cli.main import main
+from tests.json_server import serving, v2_handler
+
+with serving(v2_handler(lambda _: None)) as port:
+    main(["run", f"http://127.0.0.1:{port}", "-m", "m", "-c", "1", "--duration", "1s", "--quiet", "--no-report", "--out", sys.argv[1]])
+print("imported:", *sys.modules)
+"""
+
+
+def test_a_whole_run_does_without_what_would_only_fill_its_memory(tmp_path):
+    command = [sys.executable, "-c", WHOLE, str(tmp_path / "result")]
+    finished = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    imported = set(finished.stdout.rpartition("imported: ")[2].split())
+    assert "perfkit.points.steady_state" in imported
+    assert not imported & {"pandas", "matplotlib", "scipy", "jinja2", "grpc", "google.protobuf", "numpy.ma", "perfkit.report.run"}
+
+
+GARBAGE = """
+import gc, os, sys
+from perfkit.cli import start
+from tests.json_server import serving, v2_handler
+
+def on_inference(number):
+    if number == 2:  # the first one of the load
+        print(gc.isenabled(), gc.get_freeze_count() > 0, flush=True)
+        os._exit(0)
+
+with serving(v2_handler(on_inference)) as port:
+    sys.argv = ["perfkit", *(word.replace("PORT", str(port)) for word in sys.argv[1:])]
+    start()
+    print(gc.isenabled(), gc.get_freeze_count() > 0)
+"""
+
+
+@pytest.mark.parametrize("words", ["run http://127.0.0.1:PORT -m m -c 1 --quiet --no-report --out {}/result", "recover {}/nothing"])
+def test_garbage_is_collected_once_a_command_has_started_and_not_among_what_it_imported(tmp_path, words):
+    command = [sys.executable, "-c", GARBAGE, *words.format(tmp_path).split()]
+    finished = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert finished.stdout.split() == ["True", "True"]
+
+
 def test_reports_are_drawn_without_what_sends_load():
     program = "import importlib, sys, perfkit.cli.drawing as it; [*map(importlib.import_module, it._IMPORTED_AHEAD)]; print('imported:', *sys.modules)"
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
@@ -80,6 +123,7 @@ def test_reports_are_drawn_without_what_sends_load():
         "psutil",
         "pandas",
         "scipy",
+        "numpy.random",
         "perfkit.load.loop",
         "perfkit.telemetry.host.generator",
         "perfkit.protocol.tensor",

@@ -6,7 +6,8 @@ import numpy as np
 
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule, Trace
-from perfkit.load.open_loop import MAX_IN_FLIGHT, Pacer
+from perfkit.load.load_plan import MAX_IN_FLIGHT
+from perfkit.load.open_loop import Pacer
 from perfkit.transport.base import Outcome, Reply
 from perfkit.transport.scripted import ScriptedTransport
 from tests.load.loops import MS, Measured, S

@@ -2,10 +2,12 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from perfkit.points.behaviour import target_warnings
 from perfkit.points.point import LoadSummary, point
+from perfkit.points.steady_state import without_parabola
 from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.window import cut
 from perfkit.stats.slo import SloLimits
@@ -95,3 +97,11 @@ def test_dropped_arrivals_are_a_warning_and_those_that_a_late_generator_did_not_
     assert "overloaded" not in codes(found)
     assert found.requests.scheduled == found.requests.sent + 200
     assert found.error_rate == pytest.approx(200 / found.requests.scheduled)
+
+
+@pytest.mark.parametrize("count", [6, 7, 200])
+def test_residuals_of_a_parabola_are_those_of_numpys_fit(count):
+    place = np.arange(count)
+    values = 1e9 + 3e5 * place - 70 * place**2 + np.random.default_rng(count).normal(0, 1e6, count)
+    fitted = np.polyval(np.polyfit(place, values, 2), place)
+    assert without_parabola(values) == pytest.approx(values - fitted, abs=1)

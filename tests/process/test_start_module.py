@@ -10,7 +10,7 @@ import sys
 import psutil
 import pytest
 
-from perfkit.process.start_module import module_environment, run_module, start_module
+from perfkit.process.start_module import end_started_ahead, module_environment, run_module, start_ahead, start_module, wait_until_idle
 from tests.children import children_running
 from tests.conditions import until_ended
 
@@ -83,3 +83,34 @@ def test_a_module_that_is_run_to_its_end_is_killed_if_it_takes_too_long(monkeypa
     monkeypatch.setenv("PYTHONPATH", str(pathlib.Path(__file__).parents[2]))
     assert run_module(MODULE, argument, within_s=within_s) is done
     assert children_running(MODULE) == []
+
+
+def test_a_process_that_was_started_ahead_is_waited_for_until_it_has_written_and_then_used(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(pathlib.Path(__file__).parents[2]))
+
+    async def go():
+        start_ahead(MODULE)
+        await wait_until_idle(MODULE, within_s=60)
+        (waiting,) = children_running(MODULE)
+        async with start_module(MODULE) as child:
+            assert child.pid == waiting.pid
+            assert json.loads(await child.read_line(60))["name"] == "__main__", "what it has written is still to be read"
+
+    asyncio.run(go())
+    assert children_running(MODULE) == []
+
+
+def test_a_process_that_was_started_ahead_and_writes_nothing_is_ended_and_one_that_has_ended_is_not_waited_for(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(pathlib.Path(__file__).parents[2]))
+    silent, ends = "tests.process.silent_module", "tests.process.no_such_module"
+
+    async def go():
+        await wait_until_idle(silent, within_s=60)  # none was started
+        start_ahead(silent)
+        await wait_until_idle(silent, within_s=0.01)
+        assert children_running(silent) == []
+        start_ahead(ends, reads_stderr=True)
+        await wait_until_idle(ends, within_s=3600)
+        end_started_ahead(ends)
+
+    asyncio.run(go())

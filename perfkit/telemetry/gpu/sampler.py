@@ -78,7 +78,7 @@ class GpuSampler(Sampler[tuple[GpuFigures, ...]]):
     def window(self, start_ns: int, end_ns: int) -> SamplerReport[tuple[GpuFigures, ...]]:
         """The GPUs' figures over a span, and their series, each beginning with the sample in effect at its start."""
         self._sample(is_last=True)
-        span, server_pids = (start_ns, end_ns), tuple(self._server_pids())
+        span, server_pids = (start_ns, end_ns), tuple(self._server_pids()) if self._gpus else ()
         used = used_by_server([samples.processes for samples in self._gpus], server_pids)
         windows = [samples.window(start_ns, is_used) for samples, is_used in zip(self._gpus, used, strict=True)]
         report = SamplerReport(

@@ -99,6 +99,11 @@ class GeneratorSampler(Sampler[MachineFigures]):
         self._others.begin(self._clock.now_ns(), self._machine["cpu_s"].latest or 0.0)
 
     @override
+    def start(self) -> bool:
+        self._others.find_target()
+        return super().start()
+
+    @override
     def sample(self) -> int:
         now_ns = self._clock.now_ns()
         self._add(self._machine, now_ns, self._read_machine())

@@ -5,12 +5,14 @@ import ipaddress
 import os
 import pathlib
 import socket
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import psutil
 
 from perfkit.figures.resources import BusyProcess, OtherProcesses
 from perfkit.machine.cpus import ROOT, read_system_file
+from perfkit.machine.listeners import read_listeners
 from perfkit.machine.readings import ProcessTimes, read_process_times
 from perfkit.target.address import Address
 from perfkit.units import NS_PER_S
@@ -22,20 +24,8 @@ Listeners = Callable[[], Iterable[tuple[int | str, int | None]]]
 """Reads all listening sockets: the port or path of each, and its process if that is known."""
 
 
-def read_listeners() -> list[tuple[int | str, int | None]]:
-    """The listening TCP sockets and the Unix sockets of this network namespace; empty where they cannot be listed."""
-    found: list[tuple[int | str, int | None]] = []
-    with contextlib.suppress(psutil.Error, OSError):
-        for one in psutil.net_connections("all"):
-            if one.family == socket.AF_UNIX and one.laddr:  # whose address is its path, which psutil's types do not declare
-                found.append((str(one.laddr), one.pid))
-            elif one.status == psutil.CONN_LISTEN and one.laddr:
-                found.append((one.laddr.port, one.pid))
-    return found
-
-
 class TargetProcesses:
-    """The processes that listen at the target's addresses, and their descendants.
+    """The processes that listen at the target's addresses, and their descendants; samplers ask for them from several threads.
 
     Not visible: processes of other users without permission, and those in other containers; see `may_be_hidden`.
     """
@@ -46,13 +36,16 @@ class TargetProcesses:
         self._is_complete = False
         self._here: set[int | str] | None = None
         self._may_be_in_container = False
+        self._searching = threading.Lock()
 
     def __call__(self) -> set[int]:
         """Their PIDs. Listeners are searched until found, descendants at every call."""
-        if not self._listeners or not all(psutil.pid_exists(pid) for pid in self._listeners):
-            self._find()
-        pids = set(self._listeners)
-        for pid in self._listeners:
+        with self._searching:
+            if not self._listeners or not all(psutil.pid_exists(pid) for pid in self._listeners):
+                self._find()
+            listeners = self._listeners
+        pids = set(listeners)
+        for pid in listeners:
             with contextlib.suppress(psutil.Error):
                 pids |= {child.pid for child in psutil.Process(pid).children(recursive=True)}
         return pids
@@ -112,6 +105,10 @@ class OtherProcessesMeter:
         self._read, self._target = read, TargetProcesses(()) if target is None else target
         self._own_pid = os.getppid() if own_pid is None else own_pid  # the run, whose child the sampler process is
         self._start: tuple[int, float, Mapping[int, ProcessTimes]] | None = None
+
+    def find_target(self) -> None:
+        """Searches the target's processes, before any load: with many sockets on the machine that takes a tenth of a second."""
+        self._target()
 
     def begin(self, now_ns: int, machine_cpu_s: float) -> None:
         """Takes the first reading, when the load begins; `machine_cpu_s` is the CPU time of the whole machine."""

@@ -234,6 +234,8 @@ class ServerStatisticsReader:
                 is_settled = is_settled and (not sent.abandoned or self._clock.now_ns() - changed_ns >= quiet_ns)
                 if is_settled or _exceeds(counts):
                     break
+            elif counts is not None and counts.server.success.count == sent.answered and not sent.perhaps_answered:  # nothing is to come
+                continue
             await self._clock.sleep_until_ns(self._clock.now_ns() + _READ_INTERVAL_NS)
         self._others.are_seen = counts is not None and _exceeds(counts)
         if counts is not None and self._composing is not None:

@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from perfkit.clock import ManualClock
+from perfkit.telemetry.gpu.sampler import GpuSampler
 from tests.telemetry.fake_nvml.library import FOLDER, FakeNvml
 
 MIG = "the driver reports memory per instance, but power, energy, clocks and temperature only for the whole GPU."
@@ -205,3 +207,10 @@ def test_the_newest_values_are_available_for_live_metrics(fake_nvml):
     latest = {(name, uuid): value for name, uuid, value in fake_nvml.play(TWO_GPUS, [(1, 8)])["latest"]}
     assert latest["gpu_power", "GPU-a"] == pytest.approx(watts(8.0))
     assert latest["gpu_memory_used", "MIG-0"] == 888
+
+
+def test_without_a_gpu_the_servers_processes_are_not_searched():
+    def search():
+        raise AssertionError
+
+    assert GpuSampler(100, ManualClock(), server_pids=search).window(0, 10**9).summary == ()

@@ -1,13 +1,16 @@
 """The generator's figures, computed from known counters."""
 
 import gc
+import os
 
 import pytest
 
 from perfkit.clock import ManualClock
 from perfkit.figures.resources import EVENT_LOOP_LAG, GC_PAUSE
 from perfkit.machine.readings import MachineCounters, ProcessCounters
+from perfkit.target.address import Address
 from perfkit.telemetry.host.generator import EventLoopMonitor, GeneratorSampler
+from perfkit.telemetry.host.other_processes import OtherProcessesMeter, TargetProcesses
 
 S = 1_000_000_000
 
@@ -154,3 +157,17 @@ def test_garbage_collections_are_recorded_while_the_block_lasts():
     (pauses,) = monitor.series(0)
     assert (pauses.name, pauses.values) == (GC_PAUSE, (5 * MS, 5 * MS))
     assert gc.callbacks == before
+
+
+def test_the_targets_processes_are_searched_before_the_load_and_not_again(make_sampler, clock):
+    searches = []
+
+    def listeners():
+        searches.append(clock.ns)
+        return [(8000, os.getpid())]
+
+    target = TargetProcesses([Address.parse("http://127.0.0.1:8000")], listeners)
+    sampler = make_sampler({1: 0.5}, others=OtherProcessesMeter(target=target))
+    run(sampler, clock, 3)
+    assert sampler.window(1 * S, 3 * S).summary.others is not None
+    assert searches == [0]

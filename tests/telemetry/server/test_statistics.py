@@ -195,6 +195,14 @@ def measure_around(script, sent):
     return clock.run(go()), clock.now_ns() - LOAD_NS
 
 
+@pytest.mark.parametrize(("perhaps", "is_awaited"), [(0, False), (1, True)])
+def test_counts_that_are_complete_are_read_three_times_at_once_unless_more_may_come(perhaps, is_awaited):
+    script = ScriptedServer(*((statistics(count),) for count in (3, 3, 3, 13)))
+    (counts, _), now_ns = measure_around(script, AnswerTotals(10, 10 * 20 * MS, perhaps_answered=perhaps))
+    assert (counts.server.success.count, script.reads) == (10, 6)
+    assert (now_ns > 0) is is_awaited
+
+
 @pytest.mark.parametrize("read", [(3, 3, 3, 8, 11, 13), (3, 5, 6, 8, 9, 9, 19)], ids=["after", "before"])
 def test_counts_that_still_change_after_or_before_the_load_are_awaited(read):
     (counts, warnings), _ = measure_around(ScriptedServer(*((statistics(count),) for count in read)), AnswerTotals(10, 10 * 20 * MS))
