@@ -195,6 +195,15 @@ def peak_memory_kib(pid: int) -> int:
     return max((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")), default=0)
 
 
+def process_tree(pid: int) -> list[int]:
+    """A process and its descendants, as far as they still run."""
+    try:
+        children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    except OSError:
+        return [pid]
+    return [pid, *(descendant for child in children for descendant in process_tree(int(child)))]
+
+
 @contextlib.contextmanager
 def on_cpus(cpus: Collection[int]) -> Iterator[None]:
     """Pins this process, and what it starts within the block, to CPUs."""

@@ -1,26 +1,33 @@
 """Compares the server's own statistics with perfkit's figures.
 
-    python -m benchmarks.server_statistics [--seconds 10] [--no-triton] [--peers FOLDER] [--out reports/server-statistics.md]
+    python -m benchmarks.server_statistics [--seconds 10] [--no-triton] [--before PATH] [--peers FOLDER] [--out reports/server-statistics.md]
 
 On the bundled server and on a real Triton (`benchmarks/peers/install.py` installs it), over both protocols: server and perfkit
 must count the same requests, and the server's mean success time must not exceed the client's mean service time; the exit code is
 1 otherwise. On the bundled server's model `synthetic`, 5 ms of queueing and 10 ms of compute are injected and must appear in
-their fields. `benchmarks.telemetry_cost` measures what reading them costs.
+their fields. How long a sweep pauses between its load points is measured with and without another client of the model, also of another
+checkout with its own `.venv` (`--before`); a pause of more than half a second with this one is a failure. It takes 5 minutes, 4 more with `--before`.
+`benchmarks.telemetry_cost` measures what reading the statistics costs.
 """
 
 import contextlib
+import itertools
 import pathlib
+import statistics
+import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from benchmarks.peers.install import peers_folder
 from benchmarks.peers.server_process import PeerError
 from benchmarks.peers.triton import running_triton
-from benchmarks.processes import run_perfkit
+from benchmarks.processes import ROOT, run_perfkit, running_server, write_scenario
 from benchmarks.report import Report, program_options, yes_no
 from benchmarks.synthetic import INPUT, closed_loop, open_loop
+from perfkit.result.interval_log import read_window_starts
 from perfkit.units import format_duration_ns
 
 # every period: 20 requests 11 ms apart, which do not queue, then 75 requests 10 ms apart, each _WAIT_S before its predecessor
@@ -29,6 +36,7 @@ _DECLARATION, _PERIOD_S, _IDLE, _BUSY = "service=constant:10ms,servers=1,lead=0s
 _WAIT_S = 0.005 * (_IDLE + _BUSY) / _BUSY
 _FIRST_BUSY_S = (_IDLE - 1) * 0.011 + 0.01 - _WAIT_S
 _OFFSETS_S = (*(number * 0.011 for number in range(_IDLE)), *(_FIRST_BUSY_S + number * 0.01 for number in range(_BUSY)))
+_SWEEP, _ALLOWED_PAUSE_S, _OTHERS_PER_S = 10, 0.5, 200.0
 _INJECTED_NS, _ALLOWED_SHARE = {"queue_ns": 5_000_000, "compute_infer_ns": 10_000_000}, 0.02
 
 
@@ -66,10 +74,61 @@ def inject(seconds: float) -> list[dict[str, Any]]:
         }).points  # fmt: skip
 
 
+@contextlib.contextmanager
+def other_client(url: str) -> Iterator[None]:
+    """Loads the model from another process for the length of the block."""
+    measured = {"warmup": "0s", "duration": "1h", "repetitions": 1, "workers": 1}
+    other = {"target": {"url": url, "model": "simple"}, "load": open_loop(_OTHERS_PER_S), "measure": measured, "telemetry": False}
+    with tempfile.TemporaryDirectory(prefix="perfkit-other-", ignore_cleanup_errors=True) as name:
+        folder = pathlib.Path(name)
+        command = [sys.executable, "-m", "perfkit", "run", str(write_scenario(folder, other)), "--quiet", "--out", f"{name}/out"]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) as process:
+            while process.poll() is None and not list(folder.glob("out.partial/measured/*.log")):
+                time.sleep(0.1)
+            try:
+                yield
+            finally:
+                process.kill()
+
+
+def pauses_s(url: str, checkout: pathlib.Path | None) -> list[float]:
+    """The seconds between the load points of a sweep: from the end of a window to the begin of the next."""
+    measured = {"warmup": "0s", "duration": "1s", "repetitions": 1, "workers": 1}
+    scenario = {"target": {"url": url, "model": "simple"}, "load": closed_loop(*range(1, _SWEEP + 1)), "measure": measured}
+    with tempfile.TemporaryDirectory(prefix="perfkit-pauses-") as name:
+        out = pathlib.Path(name, "out")
+        run_perfkit(scenario, out=out, checkout=checkout)
+        starts_s = sorted(read_window_starts(out).values())
+    return [later - earlier - 1 for earlier, later in itertools.pairwise(starts_s)]
+
+
+def add_pauses(page: Report, urls: Mapping[str, str], before: pathlib.Path | None) -> None:
+    """The part on the time between load points."""
+    page.section(
+        "Pauses between load points",
+        f"{_SWEEP} load points of 1 s: from the end of a window to the begin of the next one. The other client sends {_OTHERS_PER_S:g} requests/s to the same model.",
+        "",
+    )
+    page.table("server", "other client", "perfkit", ">median", ">longest", ">sum", "required")
+    checkouts: dict[str, pathlib.Path | None] = {"this": None} if before is None else {"before": before, "this": None}
+    for (server, url), is_shared in itertools.product(urls.items(), (False, True)):
+        with other_client(url) if is_shared else contextlib.nullcontext():
+            for name, checkout in checkouts.items():
+                pauses = pauses_s(url, checkout)
+                cells = (f"{value:.2f} s" for value in (statistics.median(pauses), max(pauses), sum(pauses)))
+                is_met = name != "this" or statistics.median(pauses) <= _ALLOWED_PAUSE_S
+                page.judged_row(is_met, server, yes_no(is_shared), name, *cells)
+
+
 def main() -> int:
     """Measures, and writes the report."""
     options = program_options(
-        __doc__, out="server-statistics", seconds=10.0, no_triton=(False, "measure the bundled server only"), peers=pathlib.Path
+        __doc__,
+        out="server-statistics",
+        seconds=10.0,
+        no_triton=(False, "measure the bundled server only"),
+        before=(pathlib.Path, "another checkout, with its own `.venv`, whose pauses are measured, too"),
+        peers=pathlib.Path,
     )
     page, note = Report(options.out, "The server's statistics compared with perfkit's figures"), list[str]()
     page.add(
@@ -92,6 +151,12 @@ def main() -> int:
             for target in by_protocol.values():
                 for load in (closed_loop(1, 4, 16), open_loop(100)):
                     add_rows(page, name, run_perfkit({"target": {"model": "simple", **target}, "load": load, "measure": measured}).points)
+        bundled = stack.enter_context(running_server("--model", "simple"))
+        add_pauses(
+            page,
+            {"bundled server": bundled.url(), **{name: str(one["http"]["url"]) for name, one in targets.items() if "url" in one["http"]}},
+            options.before,
+        )
     page.section(
         "5 ms of queueing and 10 ms of compute",
         f"The model `synthetic` (`{_DECLARATION}`): every {_PERIOD_S:g} s {_IDLE} requests 11 ms apart, which do not queue, and {_BUSY} "

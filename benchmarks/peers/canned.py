@@ -38,7 +38,7 @@ _START_WITHIN_S = 10
 # binary data. `mirror` makes nginx read the whole body first; the location that it mirrors to does nothing
 _NGINX = """
 worker_processes 1; daemon off; master_process off; pid {root}/nginx.pid; error_log {root}/nginx.log;
-events {{ worker_connections 4096; }}
+events {{ worker_connections 16384; }}
 http {{
   access_log off; keepalive_requests 1000000000; keepalive_timeout 1h; types {{ }}
   client_max_body_size 64m; client_body_buffer_size 4m; client_body_temp_path {root}/bodies;

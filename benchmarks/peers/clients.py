@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from benchmarks.peers.canned import INPUTS, LARGE_MODEL, MODEL, VERSION, framed
-from benchmarks.processes import ROOT, peak_memory_kib, run_perfkit, write_scenario
+from benchmarks.processes import ROOT, peak_memory_kib, process_tree, run_perfkit, write_scenario
 from perfkit.protocol import protobuf, rest
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
@@ -75,7 +75,7 @@ class Usage:
     cpu_s: float
     """User and system time of the process and of all processes that it started."""
     peak_mib: float
-    """VmHWM of the first process."""
+    """VmHWM of its largest process."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,6 +86,8 @@ class Reported:
     per_s: float
     p50_us: float
     usage: Usage
+    workers: int = 1
+    """perfkit's processes that sent the load."""
 
 
 class Speed(NamedTuple):
@@ -104,7 +106,7 @@ def run_measured(command: Sequence[str], *, accepted_codes: Sequence[int] = (0,)
         try:
             # wait4 returns the resources used by the process and by the children that it waited for
             while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
-                peak_kib = max(peak_kib, peak_memory_kib(process.pid))
+                peak_kib = max(peak_kib, *map(peak_memory_kib, process_tree(process.pid)))
                 if hangs := time.monotonic() > end_s:
                     os.kill(process.pid, signal.SIGKILL)  # Popen.kill() would reap it
                 time.sleep(_POLL_INTERVAL_S)
@@ -166,19 +168,24 @@ def run_perf_analyzer(program: pathlib.Path, load: Load, _folder: pathlib.Path) 
     return read_perf_analyzer(run_measured([str(program), *options, *limits], timeout_s=MAX_RUN_S + load.seconds))
 
 
-def run_closed_loop(program: str | None, load: Load, folder: pathlib.Path) -> Reported:
+def run_closed_loop(program: str | None, load: Load, folder: pathlib.Path, workers: int | Literal["auto"] = "auto") -> Reported:
     """`perfkit run` with one closed loop, of this checkout or of another program."""
     command = [sys.executable, "-m", "perfkit"] if program is None else [program]
     zeros = {"generate": "zeros", "shape": [1, load.elements]}
     scenario = {
         "name": "compare",
-        "target": {"url": f"{load.protocol}://127.0.0.1:{load.port}", "model": load.model, "version": VERSION},
+        "target": {
+            "url": f"{load.protocol}://127.0.0.1:{load.port}",
+            "model": load.model,
+            "version": VERSION,
+            "max_connections": max(load.concurrency, 1024),
+        },
         "workload": {"inputs": dict.fromkeys(INPUTS, zeros)},
         "load": {"closed": {"concurrency": [load.concurrency]}},
-        "measure": {"warmup": "0s", "duration": f"{load.seconds}s", "repetitions": 1},
+        "measure": {"warmup": "0s", "duration": f"{load.seconds}s", "repetitions": 1, "workers": workers},
     }
     requests, point, usage = run_own(command, scenario, folder, load.seconds)
-    return Reported(requests, point["throughput_per_s"], point["service_time_ns"]["p50"] / 1e3, usage)
+    return Reported(requests, point["throughput_per_s"], point["service_time_ns"]["p50"] / 1e3, usage, point["generator"]["workers"])
 
 
 def run_own(

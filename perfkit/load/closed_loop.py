@@ -122,6 +122,8 @@ class _DirectRequests:
     when the loop is stopping.
     """
 
+    __slots__ = ("_count", "_indices", "_loop", "_on_reply", "_requests", "_submit", "_variant", "done", "last", "were_ok")
+
     def __init__(self, loop: ClosedLoop, transport: DirectSender, indices: Iterator[int]) -> None:
         self._loop, self._submit, self._indices = loop, transport.submit, indices
         self._requests, self._count, self._on_reply = loop.requests, len(loop.requests), loop.on_reply
@@ -129,6 +131,7 @@ class _DirectRequests:
         self.done = self.last.done  # also if the slot is cancelled
         self.were_ok = False
         """Whether requests before the last one were OK."""
+        self._variant = 0
         self._send()
 
     def set_exception(self, error: BaseException) -> None:

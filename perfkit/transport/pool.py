@@ -10,15 +10,16 @@ import bisect
 import collections
 import dataclasses
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 from perfkit.machine.limits import is_file_limit
 from perfkit.target.address import Address
-from perfkit.transport.base import ConnectionCounts, DirectSender, LeavingReply, Outcome, Prepared, Reply, ReplyReceiver
+from perfkit.transport.base import ConnectionCounts, Outcome, Reply, ReplyReceiver
 from perfkit.transport.connect import NO_CONNECTION_FREE, unreachable
 from perfkit.transport.options import TransportOptions
 
+_OPENED_AT_ONCE = 1024  # attempts to connect take memory, and a server's queue of new connections is bounded
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 1.0
 
 
@@ -29,6 +30,8 @@ def pause_s(failures: int) -> float:
 
 class PooledConnection(asyncio.Protocol, abc.ABC):
     """A connection that tells its pool when it can take another request, and when it is lost."""
+
+    __slots__ = ()
 
     stream_slots = 1
     """The maximum number of concurrent requests."""
@@ -135,13 +138,15 @@ class ConnectionPool(Generic[C]):
 
     async def open(self, connections: int) -> None:
         """Opens that many connections ahead of time; raises TargetError, or MeasurementError at the file limit."""
-        opened = await asyncio.gather(*(self.connect() for _ in range(connections)), return_exceptions=True)
-        for connection in opened:
-            if isinstance(connection, OSError):
-                raise unreachable(self.address, connection) from None
-            if isinstance(connection, BaseException):
-                raise connection
-            self._add(connection)
+        while connections > 0:
+            at_once = min(connections, _OPENED_AT_ONCE)
+            for connection in await asyncio.gather(*(self.connect() for _ in range(at_once)), return_exceptions=True):
+                if isinstance(connection, OSError):
+                    raise unreachable(self.address, connection) from None
+                if isinstance(connection, BaseException):
+                    raise connection
+                self._add(connection)
+            connections -= at_once
 
     async def connect(self) -> C:
         """Opens one connection, which is not offered to requests yet; raises OSError."""
@@ -377,50 +382,3 @@ class ConnectionPool(Generic[C]):
     def _retry(self) -> None:
         self._backoff_timer = None
         self._open_missing()
-
-
-class PooledTransport(DirectSender, Generic[C]):
-    """The `Transport` methods that a pool serves; subclasses set `_pool`, and `_streams` for requests that are streams.
-
-    With `_streams`, `_pool` is for all other calls.
-    """
-
-    _pool: ConnectionPool[C]
-    _streams: ConnectionPool[Any] | None = None
-
-    @property
-    def counts(self) -> ConnectionCounts:
-        return (self._streams or self._pool).counts
-
-    @property
-    def queued(self) -> int:
-        return (self._streams or self._pool).queued
-
-    async def open(self, connections: int) -> None:
-        await (self._streams or self._pool).open(connections)
-
-    def send(self, prepared: Prepared) -> Awaitable[Reply]:
-        return (self._streams or self._pool).send(prepared.buffers)
-
-    def submit(self, prepared: Prepared, reply: ReplyReceiver) -> None:
-        (self._streams or self._pool).submit(prepared.buffers, reply)
-
-    def send_leaving(self, prepared: Prepared, after_responses: int) -> "asyncio.Future[Reply]":
-        reply = LeavingReply()
-        reply.after_responses = after_responses
-        self.submit(prepared, reply)
-        return reply
-
-    def give_up(self, reply: "asyncio.Future[Reply]") -> None:
-        (self._streams or self._pool).give_up(reply)
-
-    def abandon(self) -> None:
-        for pool in (self._streams, self._pool):
-            if pool is not None:
-                pool.abandon()
-
-    async def aclose(self) -> None:
-        for pool in (self._streams, self._pool):
-            if pool is not None:
-                pool.close()
-        await asyncio.sleep(0)  # lets the connections' last callbacks run

@@ -178,6 +178,27 @@ def test_connections_opened_ahead_are_used(run):
     assert [reply.outcome for reply in replies] == [Outcome.OK] * 3
 
 
+def test_many_connections_are_opened_a_thousand_at_a_time(run):
+    class Counting(Pool):
+        opening = most = 0
+
+        async def connect(self):
+            self.opening += 1
+            self.most = max(self.most, self.opening)
+            await asyncio.sleep(0)
+            self.opening -= 1
+            connection = HttpConnection(self)
+            self._connections.add(connection)
+            return connection
+
+    async def main():
+        pool = Counting(await unused_address(), max_connections=2500)
+        await pool.open(2500)
+        return pool.most, len(pool._connections)
+
+    assert run(main()) == (1024, 2500)
+
+
 def test_a_lost_connection_is_replaced_for_queued_requests(run):
     async def main():
         async with servers.scripted_server(servers.answering(b"garbage\r\n\r\n"), servers.answering(OK, OK, OK)) as address:

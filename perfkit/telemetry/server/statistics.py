@@ -169,7 +169,8 @@ class OtherClients:
 class ServerStatisticsReader:
     """Reads a server's statistics around one load point.
 
-    `read` uses a new connection each time, which may lead to another replica. A server without statistics has no counts.
+    `read` uses a new connection each time, because several replicas may answer at one address, as behind a Service of Kubernetes, and one
+    connection leads to one of them only. A server without statistics has no counts.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ from perfkit.transport.grpc.messages import AnswerHeaders, classify, is_complete
 from perfkit.transport.grpc.request_writer import header_buffers, request_buffers
 from perfkit.transport.grpc.session import Stream
 from perfkit.transport.options import Compression, TransportOptions
-from perfkit.transport.pool import PooledTransport
+from perfkit.transport.pooled_transport import PooledTransport
 from perfkit.transport.resolution import make_pool
 from perfkit.transport.streamed_answer import StreamedAnswer, StreamedMessages
 

@@ -95,6 +95,30 @@ def _final_head(data: bytes) -> bytes | None:
 class HttpConnection(PooledConnection):
     """A keep-alive connection with at most one request at a time."""
 
+    # a load may have ten thousand of them
+    __slots__ = (
+        "_buffers",
+        "_checkpoint_bytes",
+        "_chunk_bytes",
+        "_chunks",
+        "_has_answered",
+        "_has_head",
+        "_is_resent",
+        "_known_bytes",
+        "_known_head",
+        "_now_ns",
+        "_parsed_answers",
+        "_parser",
+        "_pool",
+        "_received_ns",
+        "_reply",
+        "_started_ns",
+        "_status",
+        "_submitted_ns",
+        "_timer",
+        "_wire",
+    )
+
     def __init__(self, pool: "ConnectionPool[Any]") -> None:
         self._pool = pool
         self._now_ns = pool.now_ns

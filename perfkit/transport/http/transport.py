@@ -11,7 +11,7 @@ from perfkit.transport.connect import client_context
 from perfkit.transport.http.calls import COMPARED_BYTES, HttpApi, HttpCall, HttpResponse, HttpTransport, streamed_response
 from perfkit.transport.http.connection import HttpConnection, parse_response
 from perfkit.transport.options import AnswerLimit, TransportOptions
-from perfkit.transport.pool import PooledTransport
+from perfkit.transport.pooled_transport import PooledTransport
 from perfkit.transport.resolution import make_pool
 from perfkit.transport.streamed_answer import StreamedAnswer
 

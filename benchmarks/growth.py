@@ -1,0 +1,187 @@
+"""What many connections, several workers and a long result cost.
+
+    python -m benchmarks.growth [--rounds 3] [--seconds 6] [--before PATH] [--realtime] [--out reports/growth.md]
+
+*Connections*: closed loops of 1,000, 5,000 and 10,000 connections on the canned nginx (`benchmarks/peers/canned.py`), beside wrk with as many
+in the same round, and another checkout with its own `.venv` (`--before`). The CPU time of a request is the slope between a run of 2 s and a
+long one. *Workers*: `measure.workers` of 1, 2 and `auto`, which has a calibration of this machine; the server is pinned to one CPU.
+*A long result*: 100 load points of 70,000 requests, and `perfkit report` on it.
+
+Required: at most 1.4 of wrk's CPU time, 102 MiB at 5,000 and 135 MiB at 10,000 connections; one worker for `auto`; at most 0.17 s a load
+point and 77 MiB for the report. The exit code is 1 if one is missed. It takes 12 minutes on two quiet CPUs, and needs `ulimit -n` of 12,000.
+"""
+
+import dataclasses
+import functools
+import os
+import pathlib
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
+
+from benchmarks.peers.canned import INPUTS, MODEL, VERSION, serving
+from benchmarks.peers.clients import MAX_RUN_S, Client, ClientError, Load, run_closed_loop, run_measured, run_wrk
+from benchmarks.peers.compare import SMALL
+from benchmarks.peers.rounds import cpu_us_per_request, in_rounds
+from benchmarks.peers.server_process import PeerError
+from benchmarks.processes import ROOT, on_cpus, write_scenario
+from benchmarks.report import Report, describe_machine, program_options
+from perfkit.machine.limits import raise_open_file_limit
+from perfkit.result.file import read_result
+
+ALLOWED_RATIO, ALLOWED_REPORT_S, ALLOWED_REPORT_MIB = 1.4, 0.17, 77.0
+ALLOWED_MIB = {1000: 75.0, 5000: 102.0, 10_000: 135.0}
+"""By the number of connections."""
+OWN, BEFORE, WRK = "perfkit", "before", "wrk"
+_SHORT_S, _POINTS, _POINT_REQUESTS, _SLOTS, _FILES = 2.0, 100, 70_000, 64, 12_000
+
+
+class Figures(NamedTuple):
+    """A client in one round; the CPU time is that of a request."""
+
+    cpu_us: float
+    per_s: float
+    peak_mib: float
+    workers: int
+
+
+def measured(name: str, client: Client, load: Load, folder: pathlib.Path) -> Callable[[], Figures]:
+    """What measures a client by a short and a long run."""
+
+    def measure() -> Figures:
+        short, long = client(dataclasses.replace(load, seconds=_SHORT_S), folder), client(load, folder)
+        peak_mib = max(short.usage.peak_mib, long.usage.peak_mib)
+        return Figures(cpu_us_per_request(name, short, long), long.per_s, peak_mib, long.workers)
+
+    return measure
+
+
+def add_row(
+    report: Report, title: str, runs: Sequence[Figures], others: Sequence[Figures], allowed: Callable[[float, Figures], bool]
+) -> None:
+    """A client's row: medians, and the ratios of its CPU time to another's in the same round; `allowed` judges the ratio and the largest figures."""
+    of_other = [one.cpu_us / other.cpu_us for one, other in zip(runs, others, strict=True)]
+    cpu_us, per_s = (statistics.median(column) for column in list(zip(*runs, strict=True))[:2])
+    largest, ratio = Figures(*map(max, zip(*runs, strict=True))), statistics.median(of_other)
+    cells = (
+        f"{cpu_us:.1f} µs",
+        f"{ratio:.2f} ({min(of_other):.2f} to {max(of_other):.2f})",
+        f"{per_s:,.0f}/s",
+        f"{largest.peak_mib:.0f} MiB",
+    )
+    report.judged_row(allowed(ratio, largest), title, *cells, largest.workers)
+
+
+def add_connections(report: Report, port: int, before: pathlib.Path | None, rounds: int, seconds: float, folder: pathlib.Path) -> None:
+    """The part on many connections; raises ClientError."""
+    report.section("Connections")
+    report.table("connections, client", ">CPU time of a request", ">of wrk's", ">throughput", ">largest process", ">workers", "met")
+    own = functools.partial(run_closed_loop, workers=1)
+    clients: dict[str, Client] = {WRK: run_wrk, OWN: functools.partial(own, None)}
+    if before is not None:
+        clients[BEFORE] = functools.partial(own, str(before / ".venv/bin/perfkit"))
+    for connections, allowed_mib in ALLOWED_MIB.items():
+        load = Load("http", SMALL, port, connections, seconds, 0)
+        found = in_rounds(
+            {name: measured(name, client, load, folder) for name, client in clients.items()}, rounds, random.Random(connections)
+        )
+        for name, runs in found.items():
+            allowed = functools.partial(_is_small, allowed_mib) if name == OWN else _is_anything
+            add_row(report, f"{connections:,}, {name}", runs, found[WRK], allowed)
+
+
+def _is_small(allowed_mib: float, ratio: float, largest: Figures) -> bool:
+    return ratio <= ALLOWED_RATIO and largest.peak_mib <= allowed_mib
+
+
+def _is_one_worker(_ratio: float, largest: Figures) -> bool:
+    return largest.workers == 1
+
+
+def _is_anything(_ratio: float, _largest: Figures) -> bool:
+    return True
+
+
+def add_workers(report: Report, port: int, rounds: int, seconds: float, folder: pathlib.Path) -> None:
+    """The part on several workers, which may use the server's CPU, too; raises ClientError."""
+    report.section("Workers", f"{_SLOTS} connections; the server is pinned to one of the CPUs that the workers use.", "")
+    os.environ["PERFKIT_CACHE_DIR"] = str(folder)
+    subprocess.run(
+        [sys.executable, "-m", "perfkit", "calibrate", "--rounds", "1", "--quiet"], cwd=ROOT, stdout=subprocess.DEVNULL, check=True
+    )
+    report.table("`workers`", ">CPU time of a request", ">of one worker's", ">throughput", ">largest process", ">workers", "met")
+    load, choices = Load("http", SMALL, port, _SLOTS, seconds, 0), tuple[Literal["auto"] | int, ...]((1, 2, "auto"))
+    runs = {str(one): measured(OWN, functools.partial(run_closed_loop, None, workers=one), load, folder) for one in choices}
+    found = in_rounds(runs, rounds, random.Random(0))
+    for name, of_one in found.items():
+        add_row(report, name, of_one, found["1"], _is_one_worker if name == "auto" else _is_anything)
+
+
+def add_long_result(report: Report, port: int, folder: pathlib.Path) -> None:
+    """The part on a result of many load points; raises ClientError."""
+    report.section("A long result")
+    out = folder / "long"
+    scenario = {
+        "name": "long",
+        "target": {"url": f"http://127.0.0.1:{port}", "model": MODEL, "version": VERSION},
+        "workload": {"inputs": {name: {"generate": "zeros", "shape": [1, SMALL]} for name in INPUTS}},
+        "load": {"closed": {"concurrency": [*range(_SLOTS, _SLOTS + _POINTS)]}},
+        "measure": {"warmup": "0s", "requests": _POINT_REQUESTS, "repetitions": 1, "workers": 1},
+    }
+    program = [sys.executable, "-m", "perfkit"]
+    words = [*program, "run", str(write_scenario(folder, scenario)), "--quiet", "--no-report", "--out", str(out)]
+    began_s = time.monotonic()
+    run = run_measured(words, accepted_codes=(0, 5), timeout_s=MAX_RUN_S * 10)
+    ran_s = time.monotonic() - began_s
+    points = read_result(out)[0].points
+    began_s = time.monotonic()
+    written = run_measured([*program, "report", str(out), "--quiet"], timeout_s=MAX_RUN_S * 10)
+    report_s = (time.monotonic() - began_s) / len(points)
+    page_mib = (out / "report.html").stat().st_size / 2**20
+    report.add(f"{len(points)} load points, {sum(point.requests.ok for point in points):,} requests in {ran_s:.0f} s.", "")
+    report.table("", ">measured", ">required at most", "met")
+    report.row("largest process of the run", f"{run.peak_mib:.0f} MiB", "", "")
+    report.judged_row(report_s <= ALLOWED_REPORT_S, "`perfkit report`, a load point", f"{report_s:.3f} s", f"{ALLOWED_REPORT_S:g} s")
+    report.judged_row(written.peak_mib <= ALLOWED_REPORT_MIB, "its memory", f"{written.peak_mib:.0f} MiB", f"{ALLOWED_REPORT_MIB:g} MiB")
+    report.row("its page", f"{page_mib:.1f} MiB", "", "")
+
+
+def main() -> int:
+    """Measures, and writes the report."""
+    options = program_options(
+        __doc__,
+        out="growth",
+        rounds=3,
+        seconds=(6.0, "length of a long run"),
+        before=(pathlib.Path, "another checkout, with its own `.venv`"),
+        realtime=False,
+    )
+    if options.realtime:  # which what it starts inherits, the server included
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))  # with SCHED_FIFO wrk never ends on one CPU
+    limit, cpus = raise_open_file_limit(), sorted(os.sched_getaffinity(0))
+    if limit < _FILES:
+        sys.exit(f"growth: `ulimit -n` is {limit:,}, and {_FILES:,} are needed")
+    report = Report(options.out, "The cost of many connections, several workers and a long result")
+    report.add(
+        f"{describe_machine()} Medians of {options.rounds} rounds, in which all run one after another, with the lowest and highest ratio."
+    )
+    try:
+        with serving(cpus=cpus[:1]) as ports, tempfile.TemporaryDirectory(prefix="perfkit-growth-") as name:
+            assert ports.http is not None
+            folder = pathlib.Path(name)
+            with on_cpus(cpus[1:] or cpus):
+                add_connections(report, ports.http, options.before, options.rounds, options.seconds, folder)
+            add_workers(report, ports.http, options.rounds, options.seconds, folder)
+            add_long_result(report, ports.http, folder)
+    except (ClientError, PeerError) as error:
+        sys.exit(f"growth: {error}")
+    return report.write()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
