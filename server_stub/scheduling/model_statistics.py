@@ -30,8 +30,8 @@ class _Duration:
     count: int = 0
     ns: int = 0
 
-    def add(self, ns: int) -> None:
-        self.count += 1
+    def add(self, ns: int, count: int = 1) -> None:
+        self.count += count
         self.ns += ns
 
 
@@ -45,6 +45,7 @@ class Statistics:
     def __init__(self, epoch_ns: Callable[[], int] = time.time_ns) -> None:
         self._epoch_ns = epoch_ns
         self._durations = {name: _Duration() for name in _DURATIONS}
+        self._success, self._queue = self._durations["success"], self._durations["queue"]
         self._phases = tuple(self._durations[name] for name in _PHASES)
         self._batches: dict[int, tuple[_Duration, ...]] = {}
         self._failures = dict.fromkeys(FailureReason, 0)
@@ -57,18 +58,23 @@ class Statistics:
             timing.inferred_ns - timing.input_ready_ns,
             timing.finished_ns - timing.inferred_ns,
         )
-        executed = 0
+        executed = count = total_ns = waited_ns = 0
+        started_ns, _, _, finished_ns = timing
         for enqueued_ns, batch_size in requests:
-            self._durations["success"].add(timing.finished_ns - enqueued_ns)
-            self._durations["queue"].add(timing.started_ns - enqueued_ns)
-            for duration, ns in zip(self._phases, phases_ns, strict=True):
-                duration.add(ns)
+            count += 1
+            total_ns += finished_ns - enqueued_ns
+            waited_ns += started_ns - enqueued_ns
             executed += batch_size
+        self._success.add(total_ns, count)
+        self._queue.add(waited_ns, count)
         batch = self._batches.get(executed)
         if batch is None:
             batch = self._batches[executed] = tuple(_Duration() for _ in _PHASES)
-        for duration, ns in zip(batch, phases_ns, strict=True):
-            duration.add(ns)
+        for duration, of_batches, ns in zip(self._phases, batch, phases_ns, strict=True):
+            duration.count += count
+            duration.ns += count * ns
+            of_batches.count += 1
+            of_batches.ns += ns
         self._inference_count += executed
         self._execution_count += 1
         self._last_inference_ms = self._epoch_ns() // 1_000_000
