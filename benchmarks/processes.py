@@ -60,15 +60,20 @@ def running_canned_server(prefix: Sequence[str] = ()) -> Iterator[RunningServer]
 
 @contextlib.contextmanager
 def running_server(
-    *options: str, realtime: bool = False, prefix: Sequence[str] = (), stderr: IO[str] | int = subprocess.DEVNULL
+    *options: str,
+    realtime: bool = False,
+    prefix: Sequence[str] = (),
+    stderr: IO[str] | int = subprocess.DEVNULL,
+    checkout: pathlib.Path | None = None,
 ) -> Iterator[RunningServer]:
     """Runs the bundled server on free ports for the length of the block; at real-time priority, only its event loop is.
 
-    `prefix` is put before the command.
+    `prefix` is put before the command; `checkout` is another version, with its own `.venv`.
     """
-    command = [*prefix, sys.executable, "-m", "server_stub", "--http-port=0", "--grpc-port=0", "--exit-with-stdin", *options]
+    python = str(checkout / ".venv/bin/python") if checkout else sys.executable
+    command = [*prefix, python, "-m", "server_stub", "--http-port=0", "--grpc-port=0", "--exit-with-stdin", *options]
     pipe = subprocess.PIPE
-    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=stderr, cwd=ROOT, text=True)
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=stderr, cwd=checkout or ROOT, text=True)
     try:
         assert process.stdout is not None
         ready = process.stdout.readline()

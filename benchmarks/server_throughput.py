@@ -1,12 +1,13 @@
 """Throughput of the bundled server, compared with a real Triton on small and large requests and with ONNX Runtime on DenseNet-121.
 
     python -m benchmarks.server_throughput [--rounds 3] [--seconds 3] [--parts triton cache densenet batching] [--peers FOLDER]
-                                           [--out reports/server-throughput.md]
+                                           [--before CHECKOUT] [--out reports/server-throughput.md]
 
 `triton`: both servers run, and perfkit loads them in turn, with `simple` (128 B a request) and with an identity of
 602 kB, at concurrency 1, 8 and 32, with server and client on separate CPUs; at concurrency 8 also with both on all CPUs, and
 with perf_analyzer as the client. `cache`: `simple` again, whose answers Triton has in its response cache, so that its backend does
-nothing; the bundled server has no cache, and executes each request. DenseNet-121 with one thread: the server and the direct calls use the same CPU in turn, the
+nothing; the bundled server has no cache, and executes each request. With `--before`, the bundled server of another checkout, which has a
+`.venv`, takes part in each round of `cache`. DenseNet-121 with one thread: the server and the direct calls use the same CPU in turn, the
 client another. Ratios are taken within a round; their medians are compared with the targets, and the exit code is 1 if one is
 missed.
 """
@@ -72,13 +73,18 @@ def direct_per_s(model: str, batch_size: int, seconds: float, cpu: int) -> float
     return float(point["images_per_s"])
 
 
+def measure_in_turn(measures: Sequence[Callable[[], _Figure]], rounds: int) -> list[list[_Figure]]:
+    """The figures of all in every round, measured in random order."""
+    found = []
+    for _ in range(rounds):
+        figures = {measure: measure() for measure in random.sample(measures, len(measures))}
+        found.append([figures[measure] for measure in measures])
+    return found
+
+
 def measure_pairs(own: Callable[[], _Figure], reference: Callable[[], _Figure], rounds: int) -> list[tuple[_Figure, _Figure]]:
     """The figures of both in every round, measured in random order."""
-    pairs = []
-    for _ in range(rounds):
-        figures = {measure: measure() for measure in random.sample((own, reference), 2)}
-        pairs.append((figures[own], figures[reference]))
-    return pairs
+    return [(one, other) for one, other in measure_in_turn((own, reference), rounds)]
 
 
 def row(report: Report, name: str, pairs: Sequence[tuple[float, float]], *, low: float | None = None, high: float | None = None) -> None:
@@ -119,8 +125,10 @@ def measure_beside_triton(report: Report, folder: pathlib.Path, rounds: int, sec
                     row(report, name, [(one.per_s, other.per_s) for one, other in pairs], low=TRITON_TARGET)
 
 
-def measure_beside_cache(report: Report, folder: pathlib.Path, rounds: int, seconds: float, cpus: Sequence[int]) -> None:
-    """Small requests that Triton answers from its response cache, on separate CPUs."""
+def measure_beside_cache(
+    report: Report, folder: pathlib.Path, before: pathlib.Path | None, rounds: int, seconds: float, cpus: Sequence[int]
+) -> None:
+    """Small requests that Triton answers from its response cache, on separate CPUs; also to the bundled server of another checkout, `before`."""
     with contextlib.ExitStack() as stack:
         models = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="perfkit-cached-")), "models")
         shutil.copytree(MODELS / "simple", models / "simple")
@@ -134,20 +142,33 @@ def measure_beside_cache(report: Report, folder: pathlib.Path, rounds: int, seco
                     options=[f"--cache-directory={folder / 'tritonserver' / 'caches'}", "--cache-config=local,size=16777216"],
                 )
             )
-            server = stack.enter_context(running_server("--threads=1", "--device=cpu", "--model=simple"))
+            checkouts = (None,) if before is None else (None, before)
+            servers = [
+                stack.enter_context(running_server("--threads=1", "--device=cpu", "--model=simple", checkout=one)) for one in checkouts
+            ]
+        changes: list[tuple[str, list[tuple[float, float]]]] = []
         stack.enter_context(on_cpus(cpus[1:] or cpus))
         for protocol, concurrency in itertools.product(("http", "grpc"), LOAD_CONCURRENCIES):
-            urls = server.url(protocol), triton.url(protocol)
-            own, reference = (functools.partial(perfkit_speed, url, "simple", None, concurrency, seconds) for url in urls)
-            pairs = [(one.per_s, other.per_s) for one, other in measure_pairs(own, reference, rounds)]
+            urls = [server.url(protocol) for server in servers]
+            measures = [
+                functools.partial(perfkit_speed, url, "simple", None, concurrency, seconds) for url in (*urls, triton.url(protocol))
+            ]
+            figures = [[speed.per_s for speed in speeds] for speeds in measure_in_turn(measures, rounds)]
             low = CACHE_TARGET_ALONE if concurrency == 1 else CACHE_TARGET
-            row(report, f"simple, {protocol}, concurrency {concurrency}", pairs, low=low)
+            name = f"simple, {protocol}, concurrency {concurrency}"
+            row(report, name, [(one[0], one[-1]) for one in figures], low=low)
+            changes.append((name, [(one[0], one[1]) for one in figures]))
         statistics_of: Any = triton.request("v2/models/simple/stats")["model_stats"]
         times = statistics_of[0]["inference_stats"]
         if times["cache_hit"]["count"] < 100 * times["compute_infer"]["count"]:
             raise PeerError(
                 f"Triton executed {times['compute_infer']['count']:,} requests, and answered only {times['cache_hit']['count']:,} from its cache"
             )
+        if before is not None:
+            report.section("The same loads on the bundled server before, in the same rounds, requests per second")
+            report.table("load", ">now", ">before", *RATIO_COLUMNS)
+            for name, pairs in changes:
+                row(report, name, pairs)
 
 
 @contextlib.contextmanager
@@ -191,11 +212,12 @@ def main() -> int:
         seconds=(3.0, "length of a run; large batches take twice as long"),
         parts=([*TITLES], "what is measured"),
         peers=peers_folder(),
+        before=(pathlib.Path, "a checkout whose bundled server takes part in `cache`"),
     )
     cpus = sorted(os.sched_getaffinity(0))
     parts: dict[str, Callable[..., None]] = {
         "triton": functools.partial(measure_beside_triton, folder=options.peers),
-        "cache": functools.partial(measure_beside_cache, folder=options.peers),
+        "cache": functools.partial(measure_beside_cache, folder=options.peers, before=options.before),
         "densenet": measure_densenet,
         "batching": measure_batching,
     }

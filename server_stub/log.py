@@ -62,6 +62,11 @@ class Log:
         """The event loop's exception handler."""
         self.internal_error(context.get("exception") or RuntimeError(context.get("message", "unknown error in the event loop")))
 
+    @property
+    def is_verbose(self) -> bool:
+        """Whether requests are logged."""
+        return self.settings.is_verbose
+
     def request(self, protocol: str, request: str, status: str, duration_ns: int) -> None:
         """Log an answered request, if `log_verbose_level` is above 0."""
         if self.settings.is_verbose:

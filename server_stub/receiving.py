@@ -97,12 +97,15 @@ class Receiver:
         self._is_slow = self._is_closed = False
         self.is_active = False
         """Whether a thread receives; the transport must not read meanwhile."""
+        self.is_expecting = False
+        """Whether a large request is being received, in a thread or not."""
 
     def expect(self, space: memoryview | None) -> None:
         """The next bytes belong to `space`, which one large request fills; None if no such request has begun.
 
         If a thread is to receive them, the transport stops reading until it has.
         """
+        self.is_expecting = space is not None
         if space is None or len(space) < _MIN_BYTES or self._is_encrypted or self._is_closed or self._transport.is_closing():
             self._threads.drop(self)
             self._close_source()

@@ -4,7 +4,7 @@ This module converts between the messages of `v2_pb2` and the values of `message
 """
 
 import hashlib
-from collections.abc import Mapping, MutableSequence, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -33,7 +33,9 @@ _AnyMessage = TypeVar("_AnyMessage", bound=Message)
 SERVICE = "inference.GRPCInferenceService"
 _MAX_MESSAGE_BYTES = 2**31 - 2**20  # protobuf's limit, less what surrounds the tensors
 _LARGE_BYTES = 2**16  # from this size, raw contents are kept away from protobuf, which would copy them
-_RAW_INPUTS, _RAW_OUTPUTS = 7 << 3 | 2, 6 << 3 | 2  # the tags of raw_input_contents and raw_output_contents, the messages' last fields
+RAW_INPUTS_TAG = 7 << 3 | 2
+"""The tag of `raw_input_contents`, the last field of a `ModelInferRequest`."""
+_RAW_OUTPUTS_TAG = 6 << 3 | 2  # of raw_output_contents, the last field of a `ModelInferResponse`
 
 # the fields of typed contents and their datatypes; error messages name the first, which is the widest
 _FIELD_DATATYPES = {
@@ -87,7 +89,7 @@ def encode_infer_request(request: InferRequest) -> bytes:
         if output.slot is not None:
             _fill_slot(requested.parameters, output.slot)
     raw_inputs = [] if request.plain_inputs else [tensor for tensor in request.inputs if tensor.name not in request.input_slots]
-    return b"".join(_serialized(message, message.raw_input_contents, _RAW_INPUTS, raw_inputs))
+    return b"".join(_serialized(message, RAW_INPUTS_TAG, raw_inputs))
 
 
 class ParsedInferRequest(NamedTuple):
@@ -101,7 +103,7 @@ class ParsedInferRequest(NamedTuple):
 
 def parse_infer_request(encoded: Buffer) -> ParsedInferRequest:
     """Parse a `ModelInferRequest`; large raw contents remain in `encoded`, as views. Raises ProtocolError if it is not one."""
-    rest, contents = wire_format.split(encoded, _RAW_INPUTS) if len(encoded) >= _LARGE_BYTES else (bytes(encoded), ())
+    rest, contents = wire_format.split(encoded, RAW_INPUTS_TAG) if len(encoded) >= _LARGE_BYTES else (bytes(encoded), ())
     message = _parsed(v2_pb2.ModelInferRequest, rest)
     return ParsedInferRequest(message, contents or message.raw_input_contents, rest)
 
@@ -155,11 +157,13 @@ def raw_contents(described: v2_pb2.ModelInferRequest.InferInputTensor, model: st
 
 def encode_infer_response(response: InferResponse) -> Sequence[Buffer]:
     """A `ModelInferResponse` with raw contents, in pieces: large tensors are not copied."""
-    message = v2_pb2.ModelInferResponse(model_name=response.model, model_version=response.version, id=response.id)
-    _fill_parameters(message.parameters, response.parameters)
-    for tensor in response.outputs:
-        message.outputs.add(name=tensor.name, datatype=tensor.datatype.value, shape=tensor.shape)
-    return _serialized(message, message.raw_output_contents, _RAW_OUTPUTS, response.outputs)
+    return _serialized(_response_message(response), _RAW_OUTPUTS_TAG, response.outputs)
+
+
+def infer_response_heads(response: InferResponse) -> Sequence[bytes]:
+    """What precedes each output's data in `encode_infer_response`; there is at least one output."""
+    heads = [wire_format.field_head(_RAW_OUTPUTS_TAG, len(tensor.raw)) for tensor in response.outputs]
+    return [_response_message(response).SerializeToString() + heads[0], *heads[1:]]
 
 
 def decode_infer_response(encoded: bytes) -> InferResponse:
@@ -236,19 +240,22 @@ def model_metadata_message(metadata: ModelMetadata) -> v2_pb2.ModelMetadataRespo
     return message
 
 
-def _serialized(
-    message: v2_pb2.ModelInferRequest | v2_pb2.ModelInferResponse, contents: MutableSequence[bytes], tag: int, tensors: Sequence[Tensor]
-) -> Sequence[Buffer]:
+def _response_message(response: InferResponse) -> v2_pb2.ModelInferResponse:
+    message = v2_pb2.ModelInferResponse(model_name=response.model, model_version=response.version, id=response.id)
+    _fill_parameters(message.parameters, response.parameters)
+    for tensor in response.outputs:
+        message.outputs.add(name=tensor.name, datatype=tensor.datatype.value, shape=tensor.shape)
+    return message
+
+
+def _serialized(message: v2_pb2.ModelInferRequest | v2_pb2.ModelInferResponse, tag: int, tensors: Sequence[Tensor]) -> Sequence[Buffer]:
     """The pieces of the message with the tensors' bytes as raw contents, its last field; one piece if it is small."""
+    parts: list[Buffer] = [message.SerializeToString()]
     size_bytes = 0
     for tensor in tensors:
         size_bytes += len(tensor.raw)
-    if size_bytes < _LARGE_BYTES:
-        for tensor in tensors:
-            contents.append(bytes(tensor.raw))
-        return [message.SerializeToString()]
-    parts = [part for tensor in tensors for part in (wire_format.field_head(tag, len(tensor.raw)), tensor.raw)]
-    return [message.SerializeToString(), *parts]
+        parts += (wire_format.field_head(tag, len(tensor.raw)), tensor.raw)
+    return parts if size_bytes >= _LARGE_BYTES else [b"".join(parts)]
 
 
 def _parsed(kind: type[_AnyMessage], encoded: bytes) -> _AnyMessage:

@@ -56,7 +56,7 @@ class Datatype(enum.Enum):
     @property
     def is_encoded_as_array(self) -> bool:
         """Whether its encoded form is that of an array of `array_dtype`: not for BYTES, nor for what NumPy does not have."""
-        return self in _WIRE and self not in _OWN_FORMS
+        return self in _ARRAY_WIRE
 
     @property
     def is_integer(self) -> bool:
@@ -122,7 +122,7 @@ def tensor_from_array(name: str, datatype: Datatype, array: npt.ArrayLike) -> Te
 
     Raises ProtocolError if a value does not fit the datatype (300 as UINT8, 1.5 as INT32, text as FP32).
     """
-    if isinstance(array, np.ndarray) and array.dtype is _WIRE.get(datatype) and datatype.is_encoded_as_array:
+    if isinstance(array, np.ndarray) and array.dtype is _ARRAY_WIRE.get(datatype):
         return Tensor(name, datatype, array.shape, array.tobytes())
     values = np.asarray(array, dtype=object) if datatype is Datatype.BYTES else np.asarray(array)
     if datatype is Datatype.BYTES:
@@ -328,5 +328,6 @@ def _decode_bf16(raw: Buffer, _: int) -> npt.NDArray[Any]:
 
 
 _OWN_FORMS = {Datatype.BF16: _OwnForm(16, _encode_bf16, _decode_bf16)}
+_ARRAY_WIRE = {datatype: dtype for datatype, dtype in _WIRE.items() if datatype not in _OWN_FORMS}
 _ELEMENT_BITS = {datatype: 8 * dtype.itemsize for datatype, dtype in _WIRE.items()}
 _ELEMENT_BITS |= {datatype: form.element_bits for datatype, form in _OWN_FORMS.items()}

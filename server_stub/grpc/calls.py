@@ -11,6 +11,7 @@ from perfkit.protocol.compression import BodyTooLargeError, decompress
 from perfkit.protocol.grpc_call import MAX_MESSAGE_BYTES, PREFIX_BYTES, Status, quote_message
 from perfkit.protocol.http2 import Headers
 from perfkit.protocol.tensor import Buffer
+from server_stub.begun_task import begin_task
 from server_stub.grpc.http2_session import ServerSession
 from server_stub.grpc.http2_stream import ServerStream
 from server_stub.grpc.message_reader import Message
@@ -52,6 +53,8 @@ class CallConnection(Protocol):
     session: ServerSession
     loop: asyncio.AbstractEventLoop
     max_message_bytes: int
+    begun_calls: "list[Call]"
+    """Calls with a time-out that begin with the bytes just received: `start_deadline` follows once these are taken."""
 
     def admit(self, stream: ServerStream) -> bool:
         """Counts a call that begins, or ends it: there are too many."""
@@ -78,8 +81,9 @@ class Call:
         self._task: asyncio.Task[None] | None = None
         self._on_sent: Callable[[], None] | None = None
         self._is_closed = False
-        timeout_ns = stream.headers.timeout_ns
-        self._deadline = None if timeout_ns is None else connection.loop.call_later(timeout_ns / _NS_PER_S, self._expire)
+        self._deadline: asyncio.TimerHandle | None = None
+        if stream.headers.timeout_ns is not None:
+            connection.begun_calls.append(self)
 
     @property
     def metadata(self) -> Mapping[str, str]:
@@ -92,6 +96,12 @@ class Call:
             callback()
         else:
             self._on_sent = callback
+
+    def start_deadline(self) -> None:
+        """Let the call end once its time-out has passed, unless it is over."""
+        timeout_ns = self._stream.headers.timeout_ns
+        if timeout_ns is not None and not self._is_closed:
+            self._deadline = self._connection.loop.call_later(timeout_ns / _NS_PER_S, self._expire)
 
     def fail(self, error: StatusError) -> None:
         """End the call, unless it is over."""
@@ -145,7 +155,7 @@ class UnaryCall(Call):
         elif not self._stream.reader.is_empty:
             self.fail(_INCOMPLETE)
         elif self._connection.admit(self._stream):
-            self._task = self._connection.loop.create_task(self._respond(self._request))
+            self._task = begin_task(self._connection.loop, self._respond(self._request))
 
     async def _respond(self, request: Message) -> None:
         self._request = None  # the method alone keeps its memory

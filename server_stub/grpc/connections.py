@@ -80,6 +80,7 @@ class GrpcConnection(asyncio.BufferedProtocol, CallConnection, SessionListener, 
     def __init__(self, port: GrpcPort) -> None:
         self.loop = asyncio.get_running_loop()
         self.max_message_bytes = port.limits.max_body_bytes
+        self.begun_calls = []
         self._port, self._limits = port, port.limits
         self._transport: asyncio.Transport
         self._write_timeout: WriteTimeout
@@ -130,12 +131,18 @@ class GrpcConnection(asyncio.BufferedProtocol, CallConnection, SessionListener, 
         except Http2Error as error:
             self._fail(error)
             return
+        if self.begun_calls:
+            for call in self.begun_calls:  # most are over already
+                call.start_deadline()
+            self.begun_calls.clear()
         if not self._is_ready and session.is_ready:
             self._is_ready = True
             assert self._timer is not None
             self._timer.cancel()
             self._timer = self.loop.call_later(self._limits.idle_timeout_s, self._check_idle)
-        self._receiver.expect(session.space())
+        space = session.space()
+        if space is not None or self._receiver.is_expecting:
+            self._receiver.expect(space)
 
     @override
     def continue_reading(self) -> None:

@@ -17,6 +17,7 @@ from perfkit.protocol.tensor import Buffer
 from server_stub.grpc.administration import Method, administrative_methods
 from server_stub.grpc.calls import Call, Methods, StatusError, StreamingCall, UnaryMethod, status_error
 from server_stub.grpc.connections import GrpcPort
+from server_stub.grpc.repeated_messages import RepeatedMessages
 from server_stub.grpc.stream import Stream
 from server_stub.inference.model import Model
 from server_stub.service import Service
@@ -34,6 +35,7 @@ class GrpcFrontEnd(GrpcPort):
 
     def __init__(self, service: Service) -> None:
         self._repository, self._regions, self._log, self._tracer = service.repository, service.regions, service.log, service.tracer
+        self._messages = RepeatedMessages()
         methods = administrative_methods(service)
         paths = {protobuf.method_path(name): _unary(name, method) for name, method in methods.items()}
         unary = {_HEALTH_CHECK: self._health, **paths, protobuf.method_path("ModelInfer"): self._infer}
@@ -48,20 +50,29 @@ class GrpcFrontEnd(GrpcPort):
 
     async def _infer(self, encoded: Buffer, call: Call) -> Sequence[Buffer]:
         arrived_ns = time.monotonic_ns()
-        request, model, finish = self._read(encoded)
+        request, data, model, finish = self._read(encoded)
         if model.definition.is_decoupled:
             raise ProtocolError("ModelInfer RPC doesn't support models with decoupled transaction policy", ErrorKind.UNSUPPORTED)
-        trace = self._tracer.start("GRPC", request.model, call.metadata.get(KEY, ""), arrived_ns, arrived_ns)
+        trace = None
+        if self._tracer.is_on:
+            trace = self._tracer.start("GRPC", request.model, call.metadata.get(KEY, ""), arrived_ns, arrived_ns)
         try:
-            return await model.infer(request, arrived_ns, lambda response: protobuf.encode_infer_response(finish(response)), trace)
+            return await model.infer(request, arrived_ns, lambda response: self._messages.encode(finish(response)), trace, data)
         finally:
             if trace is not None:
                 call.on_sent(functools.partial(self._tracer.finish, trace, time.monotonic_ns()))
 
-    def _read(self, encoded: Buffer) -> tuple[InferRequest, Model, Callable[[InferResponse], InferResponse]]:
+    def _read(self, encoded: Buffer) -> tuple[InferRequest, Sequence[Buffer] | None, Model, Callable[[InferResponse], InferResponse]]:
+        if (known := self._messages.find(encoded)) is not None:
+            request, data = known
+            return request, data, self._repository.find(request.model, request.version), _unchanged
         parsed, shared = resolve_grpc_request(protobuf.parse_infer_request(encoded), self._regions)
-        request = shared.fill(protobuf.read_infer_request(parsed))
-        return request, self._repository.find(request.model, request.version), shared.finish
+        request, finish = protobuf.read_infer_request(parsed), _unchanged
+        if shared.inputs or shared.outputs:
+            request, finish = shared.fill(request), shared.finish
+        else:
+            self._messages.add(encoded, request)
+        return request, None, self._repository.find(request.model, request.version), finish
 
     async def _stream(self, requests: AsyncIterator[Buffer], call: StreamingCall) -> None:
         tracing: dict[str, Any] = {"tracer": self._tracer, "traceparent": call.metadata.get(KEY, "")}
@@ -81,7 +92,8 @@ class GrpcFrontEnd(GrpcPort):
             status = refusal.status
             raise refusal from None
         finally:
-            self._log.request("gRPC", name, status.name, time.monotonic_ns() - arrived_ns)
+            if self._log.is_verbose:
+                self._log.request("gRPC", name, status.name, time.monotonic_ns() - arrived_ns)
 
     def _refusal(self, error: Exception) -> StatusError:
         match error:
@@ -92,6 +104,10 @@ class GrpcFrontEnd(GrpcPort):
             case _:
                 self._log.internal_error(error)
                 return StatusError(Status.INTERNAL, f"the server failed: {error}")
+
+
+def _unchanged(response: InferResponse) -> InferResponse:
+    return response
 
 
 def _unary(name: str, method: Method) -> UnaryMethod:

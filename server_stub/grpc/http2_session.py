@@ -175,6 +175,11 @@ class ServerSession(ResponseSender, Http2Session):
             self._padding_bytes, length, first = padding, length - 1 - padding, first + 1
         if not length:
             self._count_control_frames(1)
+        elif stream is not None and not flags & _PADDED and (stop := first + length) <= len(data):  # all of it is there
+            self._feed(stream, data[first:stop])
+            if flags & _END_STREAM and stream_id in self.streams:
+                self._end_client_side(stream)
+            return stop
         self._data_stream, self._data_flags, self._data_bytes = stream, flags, length
         if not length:
             self._end_data_frame()

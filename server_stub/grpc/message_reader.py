@@ -35,8 +35,11 @@ class MessageReader:
 
     def feed(self, data: memoryview) -> list[Message]:
         """The messages that further data complete. After a `refusal` there are no more."""
-        messages = []
         position, end = 0, len(data)
+        length = end - PREFIX_BYTES
+        if self.is_empty and 0 <= length == int.from_bytes(data[1:PREFIX_BYTES]) <= self._max_bytes:  # one message, and all of it
+            return [Message(bytes(data[PREFIX_BYTES:]), data[0] != 0)]
+        messages = []
         while position < end:
             if self._memory is None:
                 needed = PREFIX_BYTES - len(self._prefix)

@@ -6,6 +6,7 @@ A connection stays on the fast path until its first other request, and then move
 """
 
 import asyncio
+import functools
 import http
 import re
 import time
@@ -17,6 +18,7 @@ from perfkit.digits import whole_number
 from perfkit.protocol import rest
 from perfkit.protocol.compression import choose_encoding
 from perfkit.protocol.tensor import Buffer
+from server_stub.begun_task import begin_task
 from server_stub.http.inference import HttpInference, HttpResponse, RequestHead, body_timeout_response
 from server_stub.http.request_buffer import RequestBuffer
 from server_stub.options import Limits
@@ -105,11 +107,16 @@ def parse_head(encoded: bytes) -> RequestHead | None:
     return RequestHead(path[1].decode(), (path[2] or b"").decode(), length, None if header_length is None else header_length.decode())
 
 
+@functools.lru_cache(_MAX_HEADS)
+def _encode_head(status: int, headers: tuple[tuple[str, str], ...], body_bytes: int) -> bytes:
+    fields = "".join([f"{name}: {value}\r\n" for name, value in headers])
+    return f"HTTP/1.1 {status} {_REASONS[status]}\r\n{fields}Content-Length: {body_bytes}\r\n\r\n".encode("latin-1")
+
+
 def encode_response(response: HttpResponse) -> list[Buffer]:
     """A response in wire format, in one piece if it is small."""
-    fields = "".join([f"{name}: {value}\r\n" for name, value in response.headers.items()])
     body_bytes = response.body_bytes
-    head = f"HTTP/1.1 {response.status} {_REASONS[response.status]}\r\n{fields}Content-Length: {body_bytes}\r\n\r\n".encode("latin-1")
+    head = _encode_head(response.status, tuple(response.headers.items()), body_bytes)
     return [head, *response.body] if body_bytes > _MAX_SMALL_BYTES else [b"".join((head, *response.body))]
 
 
@@ -267,9 +274,12 @@ class FastPathConnection:
             self._awaits_body, self._read_timer = True, self._loop.call_later(self._limits.body_timeout_s, self._abandon_body)
 
     def _respond_to(self, head: RequestHead, body: Buffer) -> None:
-        self._stop_read_timer()
+        if self._read_timer is not None:
+            self._stop_read_timer()
         self._awaits_body = False
-        self._responding = self._loop.create_task(self._respond(head, body))
+        task = begin_task(self._loop, self._respond(head, body))
+        if task is not None:  # otherwise it is answered, and a task may be that of the next request
+            self._responding = task
 
     async def _respond(self, head: RequestHead, body: Buffer) -> None:
         response = await self._handler.respond_to(head, body)

@@ -13,6 +13,7 @@ from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.protocol.tensor import Buffer
 from server_stub.http.repeated_heads import RepeatedHeads
 from server_stub.inference.conversion import raw_request
+from server_stub.inference.layouts import with_data
 from server_stub.inference.model import Model
 from server_stub.service import Service
 from server_stub.shared_memory.shared_tensors import SharedTensors, omit_shared_outputs, resolve_http_request
@@ -20,6 +21,7 @@ from server_stub.tracing.request_trace import RequestTrace
 
 MAX_JSON_BYTES = 2**26
 """Limit on JSON and on decompressed bodies, which are in memory twice. Binary tensors after the JSON part may be larger."""
+_MAX_LENGTHS = 2**10
 _STATUS = {ErrorKind.INTERNAL: 500, ErrorKind.NOT_FOUND: 404, ErrorKind.UNAVAILABLE: 503, ErrorKind.UNSUPPORTED: 501}
 
 
@@ -93,7 +95,9 @@ class HttpInference:
     async def respond_to(self, head: RequestHead, body: Buffer) -> HttpResponse:
         """The response to a complete request on the fast path. Never raises."""
         arrived_ns = time.monotonic_ns()
-        trace = self._tracer.start("HTTP", head.model, head.traceparent, head.received_ns or arrived_ns, arrived_ns)
+        trace = None
+        if self._tracer.is_on:
+            trace = self._tracer.start("HTTP", head.model, head.traceparent, head.received_ns or arrived_ns, arrived_ns)
         try:
             response = await self.respond(head.model, head.version, body, arrived_ns, head.header_length, trace=trace)
         except ProtocolError as error:
@@ -101,7 +105,8 @@ class HttpInference:
         except Exception as error:  # noqa: BLE001 - an error in one request must not end the server
             self._log.internal_error(error)
             response = error_response(ProtocolError(f"the server failed: {error}", ErrorKind.INTERNAL))
-        self._log.request("HTTP", head.request_line, str(response.status), time.monotonic_ns() - arrived_ns)
+        if self._log.is_verbose:
+            self._log.request("HTTP", head.request_line, str(response.status), time.monotonic_ns() - arrived_ns)
         return response if trace is None else response._replace(trace=trace)
 
     def end_trace(self, trace: RequestTrace, send_started_ns: int) -> None:
@@ -133,12 +138,13 @@ class HttpInference:
             raise HttpLayerError(str(error), error.kind) from None
         body, json_length, shared = resolve_http_request(body, json_length, self._regions)
         if json_length == 0 or not body:
-            request = raw_request(model.definition, model.version, body)
+            request, data = raw_request(model.definition, model.version, body), None
         else:
-            request = self._heads.decode(model.definition.name, model.version, body, json_length)
-            request = shared.fill(request)
+            request, data = self._heads.decode(model.definition.name, model.version, body, json_length)
+            if shared.inputs:
+                request, data = shared.fill(with_data(request, data)), None
         encode = functools.partial(self._encode, request, accept_encoding, shared)
-        return await model.infer(request, arrived_ns, encode, trace)
+        return await model.infer(request, arrived_ns, encode, trace, data)
 
     def _encode(self, request: InferRequest, accept_encoding: str, shared: SharedTensors, response: InferResponse) -> HttpResponse:
         response = shared.finish(response)
@@ -175,6 +181,7 @@ def body_timeout_message(timeout_s: float) -> str:
     return f"the body of the request did not arrive within {timeout_s:g} s"
 
 
+@functools.lru_cache(_MAX_LENGTHS)
 def _header_length(text: str | None, body_bytes: int) -> int | None:
     if text is None:
         return None

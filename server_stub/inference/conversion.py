@@ -92,13 +92,17 @@ def input_arrays(definition: ModelDefinition, request: InferRequest, executor: E
 
 def make_response(definition: ModelDefinition, version: str, request: InferRequest, outputs: Arrays) -> InferResponse:
     """The response to a request: the requested outputs, as tensors or as top classes."""
+    if not request.outputs:
+        return InferResponse(
+            definition.name, version, tuple([_output(definition, one, outputs[one.name], None) for one in definition.outputs]), request.id
+        )
     requested = {output.name: output for output in reversed(request.outputs)}  # if a name occurs twice, the first counts
-    tensors = tuple(
+    tensors = [
         _output(definition, tensor, outputs[tensor.name], requested.get(tensor.name))
         for tensor in definition.outputs
-        if not requested or tensor.name in requested
-    )
-    return InferResponse(definition.name, version, tensors, request.id)
+        if tensor.name in requested
+    ]
+    return InferResponse(definition.name, version, tuple(tensors), request.id)
 
 
 def _check_outputs(definition: ModelDefinition, request: InferRequest) -> None:
@@ -183,7 +187,8 @@ def _fits(given: tuple[int, ...], shape: tuple[int, ...]) -> bool:
 
 
 def _output(definition: ModelDefinition, tensor: TensorDefinition, array: npt.NDArray[Any], requested: RequestedOutput | None) -> Tensor:
-    array = _reshaped(definition, tensor, array, outward=True)
+    if tensor.reshape is not None:
+        array = _reshaped(definition, tensor, array, outward=True)
     if requested is not None and requested.classes:
         return _top_classes(definition, tensor, array, requested.classes)
     if array.nbytes >= _VIEWED_BYTES and (view := tensor_view(tensor.name, tensor.datatype, array)) is not None:

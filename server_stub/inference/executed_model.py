@@ -8,9 +8,11 @@ from typing import Any, NamedTuple, TypeVar
 from perfkit.errors import ErrorKind, ProtocolError, UsageError
 from perfkit.override import override
 from perfkit.protocol.message import InferRequest, InferResponse
+from perfkit.protocol.tensor import Buffer
 from server_stub.executors.array import Arrays, Executor, Inputs
-from server_stub.inference.conversion import check_request, input_arrays, make_response
+from server_stub.inference.conversion import input_arrays, make_response
 from server_stub.inference.definition import ModelDefinition
+from server_stub.inference.layouts import Layout, Layouts, with_data
 from server_stub.inference.model import Model
 from server_stub.scheduling.batching import BatchingPolicy, BatchingQueue
 from server_stub.scheduling.model_statistics import Timing
@@ -40,7 +42,7 @@ class ExecutedModel(Model):
         """Every instance executes the `warmup`, which counts in the statistics as in Triton. Raises UsageError if it fails."""
         super().__init__(definition, version)
         execution = BatchExecution(definition, self.version, executor)
-        self._executor = executor
+        self._executor, self._layouts = executor, Layouts(definition)
         warmed: list[tuple[Timing, Sequence[tuple[int, int]]]] = []
         instances: Instances
         try:
@@ -63,12 +65,21 @@ class ExecutedModel(Model):
 
     @override
     async def infer(
-        self, request: InferRequest, arrived_ns: int, encode: Callable[[InferResponse], _Encoded], trace: RequestTrace | None = None
+        self,
+        request: InferRequest,
+        arrived_ns: int,
+        encode: Callable[[InferResponse], _Encoded],
+        trace: RequestTrace | None = None,
+        data: Sequence[Buffer] | None = None,
     ) -> _Encoded:
         """Statistics count from the moment the request joins the queue."""
-        batch_size = check_request(self.definition, request)
+        batch_size, layout = self._layouts.find(request, data)
+        if layout is None:
+            request = with_data(request, data)
+        elif data is None:
+            data = [tensor.raw for tensor in request.inputs]
         with self.in_flight:
-            queued = QueuedRequest(request, batch_size, time.monotonic_ns(), trace)
+            queued = QueuedRequest(request, batch_size, time.monotonic_ns(), trace, layout, data)
             if trace is None:
                 return encode(await self._scheduler.submit(queued))
             trace.enqueue(self.definition.name, self.version, request.id, queued.enqueued_ns)
@@ -190,7 +201,13 @@ class BatchExecution(Execution):
         return BatchResult((), Timing(begun.started_ns, failed_ns, failed_ns, failed_ns), failure)
 
     def _request_inputs(self, batch: Sequence[QueuedRequest]) -> Sequence[Inputs]:
-        return [{**input_arrays(self._definition, queued.request, self._executor), **queued.controls} for queued in batch]
+        return [self._inputs(queued) if not queued.controls else {**self._inputs(queued), **queued.controls} for queued in batch]
+
+    def _inputs(self, queued: QueuedRequest) -> Inputs:
+        if queued.layout is None or queued.data is None:
+            return input_arrays(self._definition, queued.request, self._executor)
+        layout: Layout = queued.layout
+        return layout.arrays(queued.data)
 
     def _split_outputs(self, batch: Sequence[QueuedRequest], outputs: Arrays) -> Sequence[InferResponse]:
         if len(batch) == 1:

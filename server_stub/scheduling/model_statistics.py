@@ -1,9 +1,8 @@
 """Statistics of a model since it was loaded, with Triton's meanings. Used from the event loop only."""
 
-import dataclasses
 import enum
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 
@@ -25,18 +24,7 @@ class FailureReason(enum.Enum):
     OTHER = "OTHER"
 
 
-@dataclasses.dataclass(slots=True)
-class _Duration:
-    count: int = 0
-    ns: int = 0
-
-    def add(self, ns: int) -> None:
-        self.count += 1
-        self.ns += ns
-
-
 _PHASES = ("compute_input", "compute_infer", "compute_output")
-_DURATIONS = ("success", "fail", "queue", *_PHASES, "cache_hit", "cache_miss")
 
 
 class Statistics:
@@ -44,38 +32,43 @@ class Statistics:
 
     def __init__(self, epoch_ns: Callable[[], int] = time.time_ns) -> None:
         self._epoch_ns = epoch_ns
-        self._durations = {name: _Duration() for name in _DURATIONS}
-        self._phases = tuple(self._durations[name] for name in _PHASES)
-        self._batches: dict[int, tuple[_Duration, ...]] = {}
+        self._requests = self._success_ns = self._queue_ns = 0
+        self._phases_ns = [0, 0, 0]  # of all requests
+        self._batches: dict[int, list[int]] = {}  # by their size, how many there were, and the times of their phases
+        self._failed = self._failed_ns = 0
         self._failures = dict.fromkeys(FailureReason, 0)
         self._inference_count = self._execution_count = self._last_inference_ms = 0
 
     def add_execution(self, timing: Timing, requests: Iterable[tuple[int, int]]) -> None:
         """Count one execution and its requests, given as (enqueued_ns, batch_size). Each request counts the full compute times."""
-        phases_ns = (
-            timing.input_ready_ns - timing.started_ns,
-            timing.inferred_ns - timing.input_ready_ns,
-            timing.finished_ns - timing.inferred_ns,
-        )
-        executed = 0
+        started_ns, input_ready_ns, inferred_ns, finished_ns = timing
+        executed = count = 0
         for enqueued_ns, batch_size in requests:
-            self._durations["success"].add(timing.finished_ns - enqueued_ns)
-            self._durations["queue"].add(timing.started_ns - enqueued_ns)
-            for duration, ns in zip(self._phases, phases_ns, strict=True):
-                duration.add(ns)
+            count += 1
+            self._success_ns += finished_ns - enqueued_ns
+            self._queue_ns += started_ns - enqueued_ns
             executed += batch_size
+        self._requests += count
         batch = self._batches.get(executed)
         if batch is None:
-            batch = self._batches[executed] = tuple(_Duration() for _ in _PHASES)
-        for duration, ns in zip(batch, phases_ns, strict=True):
-            duration.add(ns)
+            batch = self._batches[executed] = [0, 0, 0, 0]
+        input_ns, infer_ns, output_ns = input_ready_ns - started_ns, inferred_ns - input_ready_ns, finished_ns - inferred_ns
+        phases_ns = self._phases_ns
+        phases_ns[0] += count * input_ns
+        phases_ns[1] += count * infer_ns
+        phases_ns[2] += count * output_ns
+        batch[0] += 1
+        batch[1] += input_ns
+        batch[2] += infer_ns
+        batch[3] += output_ns
         self._inference_count += executed
         self._execution_count += 1
         self._last_inference_ms = self._epoch_ns() // 1_000_000
 
     def add_failure(self, duration_ns: int, reason: FailureReason) -> None:
         """Count a request that failed after it was queued."""
-        self._durations["fail"].add(duration_ns)
+        self._failed += 1
+        self._failed_ns += duration_ns
         self._failures[reason] += 1
 
     @property
@@ -85,15 +78,30 @@ class Statistics:
 
     def document(self, name: str, version: str) -> dict[str, Any]:
         """The model's entry in `model_stats`, as JSON; protobuf's `ParseDict` accepts it too."""
+        requests = self._requests
         return {
             "name": name,
             "version": version,
             "last_inference": self._last_inference_ms,
             "inference_count": self._inference_count,
             "execution_count": self._execution_count,
-            "inference_stats": {key: dataclasses.asdict(duration) for key, duration in self._durations.items()},
+            "inference_stats": {
+                "success": _duration(requests, self._success_ns),
+                "fail": _duration(self._failed, self._failed_ns),
+                "queue": _duration(requests, self._queue_ns),
+                **_phases(requests, self._phases_ns),
+                "cache_hit": _duration(0, 0),
+                "cache_miss": _duration(0, 0),
+            },
             "batch_stats": [
-                {"batch_size": size, **{key: dataclasses.asdict(duration) for key, duration in zip(_PHASES, phases, strict=True)}}
-                for size, phases in sorted(self._batches.items())
+                {"batch_size": size, **_phases(count, phases_ns)} for size, (count, *phases_ns) in sorted(self._batches.items())
             ],
         }
+
+
+def _duration(count: int, ns: int) -> dict[str, int]:
+    return {"count": count, "ns": ns}
+
+
+def _phases(count: int, phases_ns: Sequence[int]) -> dict[str, dict[str, int]]:
+    return {phase: _duration(count, ns) for phase, ns in zip(_PHASES, phases_ns, strict=True)}

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.override import override
 from perfkit.protocol.message import InferRequest, InferResponse
+from perfkit.protocol.tensor import Buffer
 from server_stub.tracing.request_trace import RequestTrace
 
 
@@ -20,8 +21,15 @@ class QueuedRequest:
     batch_size: int
     enqueued_ns: int
     trace: RequestTrace | None = None
-    response: asyncio.Future[InferResponse] | None = None
-    """Set by the scheduler for as long as the request is in the queue."""
+    layout: Any = None
+    """How its inputs are read from `data`, for the model's execution; None if they are read from the request itself."""
+    data: Sequence[Buffer] | None = None
+    is_queued: bool = False
+    """Whether it is in the queue. Set by the scheduler, like `outcome` and `waiter`."""
+    outcome: InferResponse | ProtocolError | None = None
+    """Its response, or why it has none; None as long as neither is known."""
+    waiter: asyncio.Future[None] | None = None
+    """Done once there is an outcome, where that was not there at once."""
     controls: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """The values of the control inputs of a sequence, by input name."""
     deadline_ns: int | None = None

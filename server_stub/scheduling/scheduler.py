@@ -15,7 +15,7 @@ from perfkit.override import override
 from perfkit.protocol.message import InferResponse
 from server_stub.scheduling.alarm import Alarm, MakeAlarm, make_alarm
 from server_stub.scheduling.model_statistics import FailureReason, Statistics, Timing
-from server_stub.scheduling.request_queue import QueuedRequest, RequestQueue
+from server_stub.scheduling.request_queue import FifoQueue, QueuedRequest, RequestQueue
 
 
 class BatchResult(NamedTuple):
@@ -64,7 +64,11 @@ class InlineInstance(Instances):
     @override
     def start(self, batch: Sequence[QueuedRequest], on_finished: Callable[[BatchResult], None]) -> None:
         """The batch has been executed when this returns."""
-        on_finished(self._execution.finish(self._execution.begin(batch)))
+        on_finished(self.execute(batch))
+
+    def execute(self, batch: Sequence[QueuedRequest]) -> BatchResult:
+        """Execute a batch."""
+        return self._execution.finish(self._execution.begin(batch))
 
     @override
     def close(self) -> None:
@@ -126,10 +130,12 @@ class Scheduler:
         make_alarm: MakeAlarm = make_alarm,
     ) -> None:
         self._queue, self._instances, self._statistics, self._now_ns, self._make_alarm = queue, instances, statistics, now_ns, make_alarm
+        # in such a queue nothing ever waits, so that requests do without it
+        self._execute = instances.execute if isinstance(instances, InlineInstance) and isinstance(queue, FifoQueue) else None
         self._idle = list(reversed(range(instances.count + instances.prefetch_count)))
         self._is_dispatching = self._is_closed = False
         self._alarm: Alarm | None = None  # made in the loop, and only if the queue lets requests wait
-        self._in_flight: set[asyncio.Future[InferResponse]] = set()
+        self._waiting: set[QueuedRequest] = set()  # for their outcome
 
     @property
     def pending(self) -> int:
@@ -138,21 +144,19 @@ class Scheduler:
 
     async def submit(self, queued: QueuedRequest) -> InferResponse:
         """Queue a checked request and wait for its response. Raises ProtocolError if it is rejected or the model fails."""
-        response: asyncio.Future[InferResponse] = asyncio.get_running_loop().create_future()
-        queued.response = response
-        self._queue.add(queued, queued.enqueued_ns)
-        self._in_flight.add(response)
-        try:
+        if self._execute is not None and not self._is_closed:
+            batch = (queued,)
+            self._finish(batch, self._execute(batch))
+        else:
+            self._queue.add(queued, queued.enqueued_ns)
+            queued.is_queued = True
             self._dispatch()
-            return await response
-        except asyncio.CancelledError:
-            if queued.response is not None:
-                queued.response = None
-                self._queue.discard(queued)
-                self._statistics.add_failure(self._now_ns() - queued.enqueued_ns, FailureReason.CANCELED)
-            raise
-        finally:
-            self._in_flight.discard(response)
+            if queued.outcome is None:
+                await self._wait(queued)
+        if isinstance(queued.outcome, ProtocolError):
+            raise queued.outcome
+        assert queued.outcome is not None, "it was waited for"
+        return queued.outcome
 
     def stop_delaying(self) -> None:
         """Start what waits for others to fill its batch, since none follow."""
@@ -164,10 +168,25 @@ class Scheduler:
         self._is_closed = True
         if self._alarm is not None:
             self._alarm.close()
-        for response in tuple(self._in_flight):
-            if not response.done() and not response.get_loop().is_closed():
-                response.set_exception(ProtocolError("the server is shutting down", ErrorKind.UNAVAILABLE))
+        for queued in tuple(self._waiting):
+            if queued.waiter is not None and not queued.waiter.get_loop().is_closed():
+                _settle(queued, ProtocolError("the server is shutting down", ErrorKind.UNAVAILABLE))
         self._instances.close()
+
+    async def _wait(self, queued: QueuedRequest) -> None:
+        """Until there is an outcome. A request that is cancelled leaves the queue."""
+        queued.waiter = asyncio.get_running_loop().create_future()
+        self._waiting.add(queued)
+        try:
+            await queued.waiter
+        except asyncio.CancelledError:
+            if queued.is_queued:
+                queued.is_queued = False
+                self._queue.discard(queued)
+                self._statistics.add_failure(self._now_ns() - queued.enqueued_ns, FailureReason.CANCELED)
+            raise
+        finally:
+            self._waiting.discard(queued)
 
     def _dispatch(self) -> None:
         if self._is_dispatching or self._is_closed:  # an inline instance finishes, and calls this, from within _start
@@ -197,37 +216,37 @@ class Scheduler:
                 self._alarm.set(selection.wake_ns)
 
     def _start(self, batch: Sequence[QueuedRequest], instance: int) -> None:
-        responses = []
         for queued in batch:
-            assert queued.response is not None, "the queue selected a request that had left it"
-            responses.append(queued.response)
-            queued.response = None  # it has left the queue
+            assert queued.is_queued, "the queue selected a request that had left it"
+            queued.is_queued = False
 
         def on_finished(result: BatchResult) -> None:
-            self._finish(batch, responses, result)
+            self._finish(batch, result)
             self._idle.append(instance)
             self._dispatch()
 
         self._instances.start(batch, on_finished)
 
     def _reject(self, queued: QueuedRequest, now_ns: int) -> None:
-        response, queued.response = queued.response, None
+        queued.is_queued = False
         self._statistics.add_failure(now_ns - queued.enqueued_ns, FailureReason.REJECTED)
-        if response is not None and not response.done():
-            response.set_exception(ProtocolError("Request timeout expired", ErrorKind.UNAVAILABLE))
+        _settle(queued, ProtocolError("Request timeout expired", ErrorKind.UNAVAILABLE))
 
-    def _finish(self, batch: Sequence[QueuedRequest], responses: "Sequence[asyncio.Future[InferResponse]]", result: BatchResult) -> None:
+    def _finish(self, batch: Sequence[QueuedRequest], result: BatchResult) -> None:
         self._queue.finish(batch, result.timing.finished_ns)
         if result.failure is None:
             self._statistics.add_execution(result.timing, [(queued.enqueued_ns, queued.batch_size) for queued in batch])
-        for index, (queued, response) in enumerate(zip(batch, responses, strict=True)):
+        for index, queued in enumerate(batch):
             if result.failure is not None:
                 self._statistics.add_failure(result.timing.finished_ns - queued.enqueued_ns, FailureReason.BACKEND)
             if queued.trace is not None:
                 queued.trace.compute = result.timing
-            if response.done():  # its client may have disconnected
-                continue
-            if result.failure is not None:
-                response.set_exception(result.failure)
-            else:
-                response.set_result(result.responses[index])
+            _settle(queued, result.responses[index] if result.failure is None else result.failure)
+
+
+def _settle(queued: QueuedRequest, outcome: InferResponse | ProtocolError) -> None:
+    """The outcome is known, unless it was before."""
+    if queued.outcome is None:
+        queued.outcome = outcome
+        if queued.waiter is not None and not queued.waiter.done():  # its client may have disconnected
+            queued.waiter.set_result(None)

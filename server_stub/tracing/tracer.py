@@ -32,9 +32,14 @@ class Tracer:
         self._honours_parents = self.settings.config.mode == "opentelemetry"
         self._numbers: Iterator[int] = itertools.count(1)
 
+    @property
+    def is_on(self) -> bool:
+        """Whether requests are traced at all."""
+        return self.settings.is_on
+
     def start(self, front_end: FrontEnd, model: str, traceparent: str, wait_started_ns: int, received_ns: int) -> RequestTrace | None:
         """A trace for a request that has been received, or None if it is not to be traced."""
-        if not self.settings.is_on:
+        if not self.is_on:
             return None
         parent = parse_traceparent(traceparent) if traceparent and self._honours_parents else None
         if self._exporter is None or not self.settings.sampler(model).sample(is_forced=parent is not None):

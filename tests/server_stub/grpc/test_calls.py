@@ -280,7 +280,7 @@ class Unread:
     """The connection of calls whose methods are never scheduled."""
 
     def __init__(self, session, loop):
-        self.session, self.loop, self.max_message_bytes = session, loop, 1 << 30
+        self.session, self.loop, self.max_message_bytes, self.begun_calls = session, loop, 1 << 30, []
 
     def admit(self, _):
         return True

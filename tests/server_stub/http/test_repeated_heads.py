@@ -1,5 +1,6 @@
 """Requests and responses whose heads repeat are read and written as `perfkit.protocol.rest` does it, which does not remember anything."""
 
+import functools
 import json
 
 import pytest
@@ -11,6 +12,7 @@ from perfkit.protocol import rest
 from perfkit.protocol.message import InferResponse
 from perfkit.protocol.tensor import Datatype, Tensor
 from server_stub.http.repeated_heads import RepeatedHeads
+from server_stub.inference.layouts import with_data
 
 NAMES = st.sampled_from(["a", "b", "INPUT0", "ü\"'"])
 ENTRIES = st.fixed_dictionaries(
@@ -27,6 +29,11 @@ DOCUMENTS = st.fixed_dictionaries(
     {"inputs": st.lists(BINARY | BINARY | PLAIN, max_size=3)},
     optional={"id": st.sampled_from(["", "1", "x"]), "outputs": st.lists(OUTPUTS, max_size=2), "parameters": PARAMETERS},
 )  # fmt: skip
+
+
+def read(heads, *arguments):
+    """The whole request."""
+    return with_data(*heads.decode(*arguments))
 
 
 def outcome(decode, *arguments):
@@ -59,8 +66,8 @@ def test_repeated_requests_are_decoded_as_if_they_were_new(documents, sent):
         head = json.dumps(document).encode()
         body = head + filler(max(0, data_bytes(document) + more_bytes), number)
         for arguments in (("m", "1", body, len(head)), ("m", "", bytearray(body), len(head)), ("n", "1", body, len(head))):
-            assert outcome(heads.decode, *arguments) == outcome(rest.decode_infer_request, *arguments)
-        assert outcome(heads.decode, "m", "1", body, None) == outcome(rest.decode_infer_request, "m", "1", body, None)
+            assert outcome(functools.partial(read, heads), *arguments) == outcome(rest.decode_infer_request, *arguments)
+        assert outcome(functools.partial(read, heads), "m", "1", body, None) == outcome(rest.decode_infer_request, "m", "1", body, None)
 
 
 ONE = {"inputs": [{"name": "a", "datatype": "INT8", "shape": [4], "parameters": {"binary_data_size": 4}}]}
@@ -77,11 +84,11 @@ def test_a_repeated_head_is_parsed_once(monkeypatch):
         return decode(*arguments)
 
     monkeypatch.setattr(rest, "decode_infer_request", counted)
-    requests = [heads.decode("m", "1", HEAD + bytes([number] * 4), len(HEAD)) for number in range(9)]
+    requests = [read(heads, "m", "1", HEAD + bytes([number] * 4), len(HEAD)) for number in range(9)]
     assert [bytes(request.inputs[0].raw) for request in requests] == [bytes([number] * 4) for number in range(9)]
     assert len(parsed) == 1
-    heads.decode("m", "2", HEAD + bytes(4), len(HEAD))
-    heads.decode("other", "1", HEAD + bytes(4), len(HEAD))
+    read(heads, "m", "2", HEAD + bytes(4), len(HEAD))
+    read(heads, "other", "1", HEAD + bytes(4), len(HEAD))
     assert len(parsed) == 3
 
 
@@ -91,33 +98,35 @@ def test_a_known_head_with_other_data_gets_the_error_of_a_new_one(length):
     expected = outcome(rest.decode_infer_request, "m", "1", body, len(HEAD))
     assert isinstance(expected[1], str)
     for _ in range(2):
-        heads.decode("m", "1", HEAD + b"abcd", len(HEAD))
-        assert outcome(heads.decode, "m", "1", body, len(HEAD)) == expected
+        read(heads, "m", "1", HEAD + b"abcd", len(HEAD))
+        assert outcome(functools.partial(read, heads), "m", "1", body, len(HEAD)) == expected
 
 
 @pytest.mark.parametrize("wrong", [-1, -4, len(NOTHING) + 1, 10_000])
 def test_a_length_of_the_head_that_is_wrong_is_refused_for_known_heads_too(wrong):
     heads = RepeatedHeads()
     for _ in range(2):
-        heads.decode("m", "1", NOTHING, len(NOTHING))
-        heads.decode("m", "1", HEAD + b"abcd", len(HEAD))
+        read(heads, "m", "1", NOTHING, len(NOTHING))
+        read(heads, "m", "1", HEAD + b"abcd", len(HEAD))
         for body in (NOTHING, HEAD + b"abcd"):
-            assert outcome(heads.decode, "m", "1", body, wrong) == outcome(rest.decode_infer_request, "m", "1", body, wrong)
+            assert outcome(functools.partial(read, heads), "m", "1", body, wrong) == outcome(
+                rest.decode_infer_request, "m", "1", body, wrong
+            )
 
 
 @pytest.mark.parametrize("length", [4000, 4096, 4097, 100_000])
 def test_heads_of_every_length_are_read(length):
     heads, head = RepeatedHeads(), HEAD + b" " * (length - len(HEAD))
     for data in (b"abcd", b"efgh", b"ijkl"):
-        (tensor,) = heads.decode("m", "1", head + data, length).inputs
+        (tensor,) = read(heads, "m", "1", head + data, length).inputs
         assert bytes(tensor.raw) == data
 
 
 def test_a_body_that_is_reused_does_not_change_a_known_request():
     heads, body = RepeatedHeads(), bytearray(HEAD + b"abcd")
-    heads.decode("m", "1", body, len(HEAD))
+    read(heads, "m", "1", body, len(HEAD))
     body[:] = b"x" * len(body)
-    (tensor,) = heads.decode("m", "1", HEAD + b"efgh", len(HEAD)).inputs
+    (tensor,) = read(heads, "m", "1", HEAD + b"efgh", len(HEAD)).inputs
     assert (tensor.name, bytes(tensor.raw)) == ("a", b"efgh")
 
 
@@ -126,7 +135,7 @@ def test_ids_that_are_all_different_are_forgotten():
     most = 0
     for number in range(3000):
         head = json.dumps({"id": str(number), **ONE}).encode()
-        request = heads.decode("m", "1", head + b"abcd", len(head))
+        request = read(heads, "m", "1", head + b"abcd", len(head))
         assert request.id == str(number)
         heads.encode(InferResponse("m", "1", request.inputs, request.id))
         most = max(most, len(heads._requests), len(heads._responses))
@@ -135,7 +144,7 @@ def test_ids_that_are_all_different_are_forgotten():
 
 def test_what_is_remembered_of_a_request_does_not_hold_its_data():
     heads = RepeatedHeads()
-    heads.decode("m", "1", HEAD + b"abcd", len(HEAD))
+    read(heads, "m", "1", HEAD + b"abcd", len(HEAD))
     (known,) = heads._requests.values()
     assert [tensor.raw for tensor in known.request.inputs] == [b""]
 

@@ -8,7 +8,7 @@ import pytest
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol.message import InferRequest, RequestedOutput
-from perfkit.protocol.tensor import Datatype, tensor_from_array, tensor_to_array
+from perfkit.protocol.tensor import Datatype, Tensor, tensor_from_array, tensor_to_array
 from server_stub.executors.array import ArrayExecutor
 from server_stub.inference.definition import ModelDefinition, TensorDefinition
 from server_stub.inference.executed_model import ExecutedModel, WarmupSample
@@ -190,3 +190,25 @@ def test_each_request_of_a_warm_up_has_the_control_inputs_of_its_sample():
     sample = WarmupSample((request([[1, 2]]),) * 2, {"START": np.array([[7]], np.int32)}, 1, "here")
     seen, _ = warmed_up(sample, scheduling=SequencePolicy((start,), 1))
     assert seen == [{"x": [[1, 2], [1, 2]], "START": [[7], [7]]}]
+
+
+def test_a_model_on_the_event_loop_answers_without_a_wait_and_counts_its_requests():
+    """Also requests that are like one before but for their data, of which some are given as their common form."""
+    inputs, outputs = ((TensorDefinition(name, Datatype.FP32, (-1,)),) for name in "xy")
+    model = ExecutedModel(ModelDefinition("m", "", "array", 0, inputs, outputs), ArrayExecutor(lambda arrays: {"y": -arrays["x"]}))
+    form = InferRequest("m", (Tensor("x", Datatype.FP32, (2,), b""),), id="7")
+    for number in range(4):
+        given = tensor_from_array("x", Datatype.FP32, np.array([number, 1], np.float32))
+        asked, data = (form, [given.raw]) if number % 2 else (InferRequest("m", (given,), id="7"), None)
+        answering = model.infer(asked, 0, lambda response: response, None, data)
+        with pytest.raises(StopIteration) as ended:
+            answering.send(None)
+        response = ended.value.value
+        assert (response.model, response.version, response.id) == ("m", "1", "7")
+        assert tensor_to_array(response.outputs[0]).tolist() == [-number, -1]
+    statistics = model.statistics()
+    assert (statistics["inference_count"], statistics["execution_count"]) == (4, 4)
+    counts = {name: statistics["inference_stats"][name]["count"] for name in ("success", "queue", "compute_infer", "fail")}
+    assert counts == {"success": 4, "queue": 4, "compute_infer": 4, "fail": 0}
+    assert statistics["inference_stats"]["success"]["ns"] >= statistics["inference_stats"]["queue"]["ns"] > 0
+    model.close()
