@@ -110,7 +110,7 @@ class LocalWorkers:
                 children[-1].send(spec)
             numbers, of, where = (range(len(specs)), len(specs), "") if part is None else (part.numbers, part.of, part.where)
             links = [_link(number, of, child, where) for number, child in zip(numbers, children, strict=True)]
-            lead_ns = LEAD_NS if of > 1 else LEAD_NS // 2  # alone: nobody has to start with it
+            lead_ns = LEAD_NS if of > 1 else 3 * LEAD_NS // 10  # alone: nobody has to start with it
             group = WorkerGroup(links, self._clock, listener, lead_ns=lead_ns, begin_at=begin_at, of=of)
             yield group
         finally:

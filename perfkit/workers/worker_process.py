@@ -78,10 +78,12 @@ class Worker:
             self._send(error)
         except Exception:  # noqa: BLE001 - whatever it is, the parent raises it with this traceback
             self._send(Crashed(traceback.format_exc()))
+        finally:
+            gc.unfreeze()  # for the next collection, what this load point has left
 
     async def _begin_at(self) -> int:
-        # everything made so far is left out of garbage collection, which so stays short while load is sent; this takes tens of milliseconds
-        gc.unfreeze()  # what the load point before has left
+        # everything made so far is left out of garbage collection, which so stays short while load is sent; this takes tens of milliseconds,
+        # but before the first load point, when what was imported is left out already
         gc.collect()
         gc.freeze()
         self._send(Ready())
@@ -121,4 +123,5 @@ if __name__ == "__main__":
     import uvloop
 
     take_short_slices()
+    gc.freeze()
     uvloop.run(_main())

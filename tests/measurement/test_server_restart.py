@@ -77,6 +77,7 @@ def observed_with(client, connections=None, after=6, models=(("m", ""),), **opti
     async def go():
         telemetry = PointTelemetry(1, [(ServerStatisticsReader(read, clock), (0,))], models, client, clock, **options)
         await telemetry.begin()
+        clock.ns = 6 * S
         return await telemetry.finish(recorded, cut(recording, 2 * S, is_open=False))
 
     return asyncio.run(go())

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from perfkit.clock import ManualClock
+from perfkit.errors import TargetError
 from perfkit.load.arrivals import Schedule, Trace, constant_rate
 from perfkit.load.closed_loop import ClosedLoop
 from perfkit.load.load_plan import ClosedPlan, OpenPlan
@@ -268,10 +269,17 @@ def test_what_was_made_is_left_out_of_garbage_collection_before_the_load_begins(
     steps = {name: functools.partial(calls.append, name) for name in ("unfreeze", "collect", "freeze")}
     monkeypatch.setattr(worker_process, "gc", types.SimpleNamespace(**steps))
 
-    async def main():
-        worker = worker_process.Worker(lambda _: calls.append("ready"), ManualClock())
-        worker._begin.set_result(5 * S)
-        return await worker._begin_at()
+    async def load(*_, begin_at, **__):
+        calls.append(f"begins at {await begin_at()}")
+        raise TargetError("it is gone")
 
-    assert asyncio.run(main()) == 5 * S
-    assert calls == ["unfreeze", "collect", "freeze", "ready"]
+    monkeypatch.setattr(worker_process, "execute", load)
+    spec = types.SimpleNamespace(replies_file=None, is_live=False, reports_replies=False, cpus=None)
+
+    async def main():
+        worker = worker_process.Worker(lambda _: None, ManualClock())
+        worker._begin.set_result(5 * S)
+        await worker._execute(spec)  # type: ignore[arg-type] # what it reads of one
+
+    asyncio.run(main())
+    assert calls == ["collect", "freeze", f"begins at {5 * S}", "unfreeze"], "what the load point leaves is collected before the next"
