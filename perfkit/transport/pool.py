@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from perfkit.machine.limits import is_file_limit
+from perfkit.override import override
 from perfkit.target.address import Address
 from perfkit.transport.base import ConnectionCounts, DirectSender, LeavingReply, Outcome, Prepared, Reply, ReplyReceiver
 from perfkit.transport.connect import NO_CONNECTION_FREE, unreachable
@@ -33,10 +34,10 @@ class PooledConnection(asyncio.Protocol, abc.ABC):
     stream_slots = 1
     """The maximum number of concurrent requests."""
 
-    @property
-    @abc.abstractmethod
-    def is_usable(self) -> bool:
-        """Whether the connection is open and can take a request."""
+    is_usable = False
+    """Whether the connection is open and takes requests, as far as it has been told; `is_closing` knows at once that its transport has failed."""
+    is_closing: Callable[[], bool]
+    """That of its transport."""
 
     async def until_ready(self) -> None:
         """Waits for a handshake above TCP and TLS, if the protocol has one; raises OSError."""
@@ -147,7 +148,7 @@ class ConnectionPool(Generic[C]):
         """Opens one connection, which is not offered to requests yet; raises OSError."""
         began_ns = self.now_ns()
         connection = await asyncio.wait_for(self._open_connection(), self.timeout_ns / 1e9)
-        if not connection.is_usable:
+        if not connection.is_usable or connection.is_closing():
             raise ConnectionResetError("the server closed the connection at once")
         self._connections.add(connection)
         self._failures = 0
@@ -160,9 +161,11 @@ class ConnectionPool(Generic[C]):
 
     def take(self) -> C | None:
         """A connection with a free stream slot, or None."""
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.is_usable:
+        idle = self._idle
+        while idle:
+            connection = idle.pop()
+            is_closing = connection.is_closing
+            if connection.is_usable and not is_closing():
                 return connection
         return None
 
@@ -171,19 +174,19 @@ class ConnectionPool(Generic[C]):
         """Whether more than one request is in flight."""
         return len(self._connections) * self._options.streams_per_connection - len(self._idle) > 1
 
-    def send(self, buffers: Sequence[bytes]) -> "asyncio.Future[Reply]":
+    def send(self, prepared: Prepared) -> "asyncio.Future[Reply]":
         """Sends a request on a connection that can take it, or on the next one that can."""
         reply: asyncio.Future[Reply] = self.loop.create_future()
-        self.submit(buffers, reply)
+        self.submit(prepared, reply)
         return reply
 
-    def submit(self, buffers: Sequence[bytes], reply: ReplyReceiver) -> None:
+    def submit(self, prepared: Prepared, reply: ReplyReceiver) -> None:
         """Like `send`, with a receiver for the reply."""
         connection = self.take()
         if connection is None:
-            self.enqueue(buffers, reply)
+            self.enqueue(prepared.buffers, reply)
         else:
-            connection.send(buffers, reply)
+            connection.send(prepared.buffers, reply)
 
     def enqueue(self, buffers: Sequence[bytes], reply: ReplyReceiver) -> None:
         """Sends a request on the next connection that becomes free or is opened, in order of submission.
@@ -204,7 +207,7 @@ class ConnectionPool(Generic[C]):
 
     def release(self, connection: C) -> None:
         """Takes back a stream slot: the first queued request gets it, otherwise it is idle."""
-        while self._queue and connection.is_usable:
+        while self._queue and connection.is_usable and not connection.is_closing():
             request = self._queue.popleft()
             if not request.reply.done():
                 self._send_next(connection, request)
@@ -400,10 +403,14 @@ class PooledTransport(DirectSender, Generic[C]):
         await (self._streams or self._pool).open(connections)
 
     def send(self, prepared: Prepared) -> Awaitable[Reply]:
-        return (self._streams or self._pool).send(prepared.buffers)
+        return (self._streams or self._pool).send(prepared)
 
     def submit(self, prepared: Prepared, reply: ReplyReceiver) -> None:
-        (self._streams or self._pool).submit(prepared.buffers, reply)
+        (self._streams or self._pool).submit(prepared, reply)
+
+    @override
+    def submitter(self) -> Callable[[Prepared, ReplyReceiver], None]:
+        return (self._streams or self._pool).submit
 
     def send_leaving(self, prepared: Prepared, after_responses: int) -> "asyncio.Future[Reply]":
         reply = LeavingReply()
