@@ -87,7 +87,6 @@ class Worker:
         gc.unfreeze()  # what the load point before has left
         gc.collect()
         gc.freeze()
-        gc.set_threshold(_COLLECT_AFTER)
         self._send(Ready())
         return await self._begin
 
@@ -125,4 +124,5 @@ if __name__ == "__main__":
     import uvloop
 
     take_short_slices()
+    gc.set_threshold(_COLLECT_AFTER)
     uvloop.run(_main())

@@ -126,7 +126,8 @@ class HttpConnection(PooledConnection):
         if len(buffers) == 1:
             write(buffers[0])
         else:
-            self._writelines(buffers)
+            assert self._wire is not None
+            self._wire.writelines(buffers)
 
     def send_queued(self, buffers: Sequence[bytes], reply: ReplyReceiver, submitted_ns: int, started_ns: int | None) -> None:
         self.send(buffers, reply)
@@ -161,7 +162,7 @@ class HttpConnection(PooledConnection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._wire = wire = cast("asyncio.Transport", transport)  # uvloop's class does not derive from it
-        self._write, self._writelines, self.is_closing = wire.write, wire.writelines, wire.is_closing
+        self._write, self.is_closing = wire.write, wire.is_closing
         self.is_usable = True
         wire.set_write_buffer_limits(high=_WRITE_HIGH_WATER_BYTES)
 
