@@ -55,7 +55,7 @@ round trip within one CPU takes half as long as between two.
   written as a whole.
 - *Steal* is the time for which the hypervisor gave the machine's CPUs to others, as `/proc/stat` has it.
 - *Instructions per request* and *system calls* are counted by callgrind, in user space, of perfkit in the worker alone. Under it a client is so
-  slow that what it does once a second is left out, and answers come one by one, so that calls are the most that a request takes.
+  slow that what it does once a second is left out, and answers come one by one, so that calls are the most that a request takes; a reading of the clock is one of them there.
 - perf_analyzer gets a number of requests instead of seconds, since it keeps a copy of each. It checks once a second whether
   they are done, so its throughput is too low and no ratio uses it.
 """

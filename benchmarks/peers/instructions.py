@@ -30,7 +30,7 @@ class PerRequest(NamedTuple):
 
     instructions: float
     calls: float
-    """System calls."""
+    """System calls; under Valgrind a reading of the clock is one, too."""
 
 
 class _Count(NamedTuple):
