@@ -129,8 +129,8 @@ Client: TypeAlias = Callable[[Load, pathlib.Path], Reported]
 """A load generator: it runs the load, with a folder for its files, and raises ClientError."""
 
 
-def run_wrk(load: Load, folder: pathlib.Path) -> Reported:
-    """wrk: HTTP only, one thread; its script reads the body from a file."""
+def run_wrk(load: Load, folder: pathlib.Path, prefix: Sequence[str] = ()) -> Reported:
+    """wrk: HTTP only, one thread; its script reads the body from a file. `prefix` is put before the command."""
     headers, buffers = rest.encode_infer_request(load.request)
     body, script = folder / "body", folder / "post.lua"
     body.write_bytes(b"".join(buffers))
@@ -138,14 +138,14 @@ def run_wrk(load: Load, folder: pathlib.Path) -> Reported:
     script.write_text("\n".join([*lines, *(f'wrk.headers["{name}"] = "{value}"' for name, value in headers.items())]), encoding="utf-8")
     seconds = str(max(1, round(load.seconds)))
     usage = run_measured(
-        ["wrk", "-t1", f"-c{load.concurrency}", f"-d{seconds}s", "--latency", "-s", str(script), load.url],
+        [*prefix, "wrk", "-t1", f"-c{load.concurrency}", f"-d{seconds}s", "--timeout=60s", "--latency", "-s", str(script), load.url],
         timeout_s=MAX_RUN_S + load.seconds,
     )
     return read_wrk(usage)
 
 
-def run_h2load(load: Load, folder: pathlib.Path) -> Reported:
-    """h2load: it sends the bytes of a gRPC call over HTTP/2; the median comes from its log."""
+def run_h2load(load: Load, folder: pathlib.Path, prefix: Sequence[str] = ()) -> Reported:
+    """h2load: it sends the bytes of a gRPC call over HTTP/2; the median comes from its log. `prefix` is put before the command."""
     message, log = folder / "message", folder / "h2load.log"
     message.write_bytes(framed(protobuf.encode_infer_request(load.request)))
     log.unlink(missing_ok=True)
@@ -154,7 +154,7 @@ def run_h2load(load: Load, folder: pathlib.Path) -> Reported:
     headers = ("-H", "content-type: application/grpc", "-H", "te: trailers")
     seconds = str(max(1, round(load.seconds)))
     usage = run_measured(
-        ["h2load", f"-c{load.concurrency}", "-m1", f"-D{seconds}", f"-d{message}", *headers, *times, load.url],
+        [*prefix, "h2load", f"-c{load.concurrency}", "-m1", f"-D{seconds}", f"-d{message}", *headers, *times, load.url],
         timeout_s=MAX_RUN_S + load.seconds,
     )
     return read_h2load(usage, log.read_text(encoding="ascii") if times else "")
@@ -171,8 +171,14 @@ def run_perf_analyzer(program: pathlib.Path, load: Load, _folder: pathlib.Path) 
 def run_closed_loop(program: str | None, load: Load, folder: pathlib.Path, workers: int | Literal["auto"] = "auto") -> Reported:
     """`perfkit run` with one closed loop, of this checkout or of another program."""
     command = [sys.executable, "-m", "perfkit"] if program is None else [program]
+    requests, point, usage = run_own(command, closed_scenario(load, load.seconds, workers=workers), folder, load.seconds)
+    return Reported(requests, point["throughput_per_s"], point["service_time_ns"]["p50"] / 1e3, usage, point["generator"]["workers"])
+
+
+def closed_scenario(load: Load, seconds: float, think_time: str = "0s", workers: int | Literal["auto"] = "auto") -> dict[str, object]:
+    """The scenario of a closed loop for `perfkit run`."""
     zeros = {"generate": "zeros", "shape": [1, load.elements]}
-    scenario = {
+    return {
         "name": "compare",
         "target": {
             "url": f"{load.protocol}://127.0.0.1:{load.port}",
@@ -181,11 +187,9 @@ def run_closed_loop(program: str | None, load: Load, folder: pathlib.Path, worke
             "max_connections": max(load.concurrency, 1024),
         },
         "workload": {"inputs": dict.fromkeys(INPUTS, zeros)},
-        "load": {"closed": {"concurrency": [load.concurrency]}},
-        "measure": {"warmup": "0s", "duration": f"{load.seconds}s", "repetitions": 1, "workers": workers},
+        "load": {"closed": {"concurrency": [load.concurrency], "think_time": think_time}},
+        "measure": {"warmup": "0s", "duration": f"{seconds}s", "repetitions": 1, "workers": workers},
     }
-    requests, point, usage = run_own(command, scenario, folder, load.seconds)
-    return Reported(requests, point["throughput_per_s"], point["service_time_ns"]["p50"] / 1e3, usage, point["generator"]["workers"])
 
 
 def run_own(

@@ -116,7 +116,7 @@ class _DirectAbandoningSender(AbandoningSender, DirectSender):
     def __init__(self, sender: CancellableSender, clock: Clock) -> None:
         super().__init__(sender, clock)
         assert isinstance(sender, DirectSender)
-        self._submit = sender.submit
+        self._submit = sender.submitter()
 
     @override
     def submit(self, prepared: Prepared, reply: ReplyReceiver) -> None:

@@ -125,14 +125,14 @@ class _DirectRequests:
     __slots__ = ("_count", "_indices", "_loop", "_on_reply", "_requests", "_submit", "_variant", "done", "last", "were_ok")
 
     def __init__(self, loop: ClosedLoop, transport: DirectSender, indices: Iterator[int]) -> None:
-        self._loop, self._submit, self._indices = loop, transport.submit, indices
+        self._loop, self._submit, self._indices = loop, transport.submitter(), indices
         self._requests, self._count, self._on_reply = loop.requests, len(loop.requests), loop.on_reply
         self.last: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self.done = self.last.done  # also if the slot is cancelled
         self.were_ok = False
         """Whether requests before the last one were OK."""
-        self._variant = 0
-        self._send()
+        self._variant = next(indices) % self._count
+        self._submit(self._requests[self._variant], self)
 
     def set_exception(self, error: BaseException) -> None:
         """Ends the slot with an error of perfkit's own."""
@@ -143,19 +143,18 @@ class _DirectRequests:
         loop = self._loop
         try:
             reply.variant = self._variant
-            self._on_reply(reply)
+            on_reply = self._on_reply  # by way of a local: Python would first look for a method of the class
+            on_reply(reply)
             if reply.outcome is _OK and not loop._stopping:  # noqa: SLF001 - of this module
                 loop._unreachable = None  # noqa: SLF001 - of this module
                 self.were_ok = True
-                self._send()
+                submit = self._submit
+                self._variant = variant = next(self._indices) % self._count
+                submit(self._requests[variant], self)
             else:
                 self.last.set_result(reply)
         except Exception as error:  # noqa: BLE001 - raised in a transport's callback it would be lost: the slot raises it
             self.last.set_exception(error)
-
-    def _send(self) -> None:
-        self._variant = variant = next(self._indices) % self._count
-        self._submit(self._requests[variant], self)
 
 
 # as in the distributions: answers, and requests without an answer at their age

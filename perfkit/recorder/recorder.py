@@ -137,7 +137,8 @@ class Recorder:
 
     def add(self, reply: Reply) -> None:
         """Takes one reply."""
-        if self._check is not None and self._check(reply):
+        check = self._check  # a local: called as an attribute, Python would first look for a method of the class
+        if check is not None and check(reply):
             begun_ns = reply.intended_ns if self._is_open else reply.started_ns
             self.count("checked", begun_ns)
             if reply.outcome is not _OK:

@@ -211,6 +211,10 @@ class DirectSender(abc.ABC):
     def submit(self, prepared: Prepared, reply: ReplyReceiver) -> None:
         """Like `Sender.send`, with a receiver for the reply; an OK reply never comes before this returns."""
 
+    def submitter(self) -> Callable[[Prepared, ReplyReceiver], None]:
+        """`submit`, or what it calls in the end, for a load that spares each request the calls between."""
+        return self.submit
+
 
 class Sender(Protocol):
     """What a loop sends requests with. Only `send` is timed."""

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 from perfkit.machine.limits import is_file_limit
 from perfkit.target.address import Address
-from perfkit.transport.base import ConnectionCounts, Outcome, Reply, ReplyReceiver
+from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply, ReplyReceiver
 from perfkit.transport.connect import NO_CONNECTION_FREE, unreachable
 from perfkit.transport.options import TransportOptions
 
@@ -36,10 +36,10 @@ class PooledConnection(asyncio.Protocol, abc.ABC):
     stream_slots = 1
     """The maximum number of concurrent requests."""
 
-    @property
-    @abc.abstractmethod
-    def is_usable(self) -> bool:
-        """Whether the connection is open and can take a request."""
+    is_usable = False
+    """Whether the connection is open and takes requests, as far as it has been told; `is_closing` knows at once that its transport has failed."""
+    is_closing: Callable[[], bool]
+    """That of its transport."""
 
     async def until_ready(self) -> None:
         """Waits for a handshake above TCP and TLS, if the protocol has one; raises OSError."""
@@ -152,7 +152,7 @@ class ConnectionPool(Generic[C]):
         """Opens one connection, which is not offered to requests yet; raises OSError."""
         began_ns = self.now_ns()
         connection = await asyncio.wait_for(self._open_connection(), self.timeout_ns / 1e9)
-        if not connection.is_usable:
+        if not connection.is_usable or connection.is_closing():
             raise ConnectionResetError("the server closed the connection at once")
         self._connections.add(connection)
         self._failures = 0
@@ -165,9 +165,11 @@ class ConnectionPool(Generic[C]):
 
     def take(self) -> C | None:
         """A connection with a free stream slot, or None."""
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.is_usable:
+        idle = self._idle
+        while idle:
+            connection = idle.pop()
+            is_closing = connection.is_closing
+            if connection.is_usable and not is_closing():
                 return connection
         return None
 
@@ -176,19 +178,19 @@ class ConnectionPool(Generic[C]):
         """Whether more than one request is in flight."""
         return len(self._connections) * self._options.streams_per_connection - len(self._idle) > 1
 
-    def send(self, buffers: Sequence[bytes]) -> "asyncio.Future[Reply]":
+    def send(self, prepared: Prepared) -> "asyncio.Future[Reply]":
         """Sends a request on a connection that can take it, or on the next one that can."""
         reply: asyncio.Future[Reply] = self.loop.create_future()
-        self.submit(buffers, reply)
+        self.submit(prepared, reply)
         return reply
 
-    def submit(self, buffers: Sequence[bytes], reply: ReplyReceiver) -> None:
+    def submit(self, prepared: Prepared, reply: ReplyReceiver) -> None:
         """Like `send`, with a receiver for the reply."""
         connection = self.take()
         if connection is None:
-            self.enqueue(buffers, reply)
+            self.enqueue(prepared.buffers, reply)
         else:
-            connection.send(buffers, reply)
+            connection.send(prepared.buffers, reply)
 
     def enqueue(self, buffers: Sequence[bytes], reply: ReplyReceiver) -> None:
         """Sends a request on the next connection that becomes free or is opened, in order of submission.
@@ -209,7 +211,7 @@ class ConnectionPool(Generic[C]):
 
     def release(self, connection: C) -> None:
         """Takes back a stream slot: the first queued request gets it, otherwise it is idle."""
-        while self._queue and connection.is_usable:
+        while self._queue and connection.is_usable and not connection.is_closing():
             request = self._queue.popleft()
             if not request.reply.done():
                 self._send_next(connection, request)

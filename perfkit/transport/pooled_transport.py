@@ -1,9 +1,10 @@
 """What the wire engine's transports share: each hands its requests to a connection pool."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, Generic
 
+from perfkit.override import override
 from perfkit.transport.base import ConnectionCounts, DirectSender, LeavingReply, Prepared, Reply, ReplyReceiver
 from perfkit.transport.pool import C, ConnectionPool
 
@@ -29,10 +30,14 @@ class PooledTransport(DirectSender, Generic[C]):
         await (self._streams or self._pool).open(connections)
 
     def send(self, prepared: Prepared) -> Awaitable[Reply]:
-        return (self._streams or self._pool).send(prepared.buffers)
+        return (self._streams or self._pool).send(prepared)
 
     def submit(self, prepared: Prepared, reply: ReplyReceiver) -> None:
-        (self._streams or self._pool).submit(prepared.buffers, reply)
+        (self._streams or self._pool).submit(prepared, reply)
+
+    @override
+    def submitter(self) -> Callable[[Prepared, ReplyReceiver], None]:
+        return (self._streams or self._pool).submit
 
     def send_leaving(self, prepared: Prepared, after_responses: int) -> "asyncio.Future[Reply]":
         reply = LeavingReply()

@@ -47,6 +47,7 @@ class AnswerCheck:
         self._next_ns = 0
         self._received = client.transport.received
         self._signs = _UNKNOWN
+        self._present = b""
         self._place = self._size = -1  # of the last sound answer: where it has its sign, and its size if it was seen whole
         self._relearned = 0
 
@@ -58,12 +59,14 @@ class AnswerCheck:
             if self._expectation.needs_response:
                 reply.outcome, reply.error = Outcome.INVALID_OUTPUT, WITHOUT_RESPONSE
             return False
-        if self._expectation.has_one_response and len(reply.responses_ns) > 1:
+        if len(reply.responses_ns) > 1 and self._expectation.has_one_response:
             reply.outcome = Outcome.INVALID_OUTPUT
             reply.error = f"the request had {len(reply.responses_ns):,} responses, where the model's configuration says one"
             return False
-        start = self._received(reply)
-        is_alike = len(start) == self._size and start.startswith(self._signs.present, self._place)
+        received = self._received  # a local, for which Python does not search the class first
+        start = received(reply)
+        present, place = self._present, self._place
+        is_alike = len(start) == self._size and start[place : place + len(present)] == present
         if not is_alike and not self._looks_sound(start) and self._judge_and_relearn(reply):
             return False
         if self._until_next != 1:
@@ -82,7 +85,11 @@ class AnswerCheck:
         place = start.find(present, 0, min(latest + len(present), SEEN_BYTES))
         if place < 0 or (absent is not None and start.find(absent, 0, SEEN_BYTES) >= 0):
             return False
-        self._place, self._size = place, len(start) if len(start) < SEEN_BYTES else -1  # beyond, equal sizes say nothing
+        self._present, self._place, self._size = (
+            present,
+            place,
+            len(start) if len(start) < SEEN_BYTES else -1,
+        )  # beyond, equal sizes say nothing
         return True
 
     def _judge_and_relearn(self, reply: Reply) -> bool:
@@ -91,6 +98,7 @@ class AnswerCheck:
         if response is None:
             return True
         self._relearned += 1
+        self._size = -1
         self._signs = self._client.signs(reply, response) if self._relearned <= _MOST_RELEARNED else _NONE
         return False
 

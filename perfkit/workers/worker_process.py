@@ -21,6 +21,9 @@ from perfkit.workers.messages import Begin, Crashed, Piece, Progress, Ready, Ren
 from perfkit.workers.reply_file import ReplyFile
 from perfkit.workers.worker import RenewedHeaders, execute
 
+_COLLECT_AFTER = 4000
+"""New objects until Python looks for garbage: more than a batch of replies, which the recorder drops before that."""
+
 
 class Worker:
     """Executes load points, one after the other, as it is told; `write` takes the bytes of its messages."""
@@ -124,4 +127,5 @@ if __name__ == "__main__":
 
     take_short_slices()
     gc.freeze()
+    gc.set_threshold(_COLLECT_AFTER)
     uvloop.run(_main())

@@ -44,6 +44,9 @@ class RecordingWire:
         self._socket.close()
         self._reader.close()
 
+    def is_closing(self):
+        return False
+
     def write(self, data):
         self.writes.append(data)
 

@@ -411,6 +411,22 @@ def test_a_queued_request_that_times_out_leaves_the_connection_for_the_next_one(
     run(main())
 
 
+def test_a_connection_whose_transport_has_failed_is_passed_over_before_the_loss_is_reported(run):
+    async def main():
+        async with servers.scripted_server(servers.hanging()) as address:
+            pool = Pool(address, max_connections=2)
+            sound, failed = await pool.connect(), await pool.connect()
+            pool.release(sound)
+            pool.release(failed)
+            failed._wire.abort()
+            assert failed.is_usable  # asyncio has not called `connection_lost` yet
+            assert pool.take() is sound
+            assert pool.take() is None
+            pool.close()
+
+    run(main())
+
+
 def test_a_request_that_no_connection_becomes_free_for_times_out(run):
     """The target is there, so it is not a failure to connect."""
 

@@ -79,8 +79,6 @@ class Http2Connection(PooledConnection, SessionListener[S, AnswerHeaders]):
     slots.
     """
 
-    is_usable = False  # the pool knows whether a stream slot is free as well
-
     def __init__(
         self, pool: ConnectionPool[Any], max_streams: int, header_cache: dict[bytes, AnswerHeaders], in_flight_per_stream: int = 1
     ) -> None:
@@ -127,9 +125,11 @@ class Http2Connection(PooledConnection, SessionListener[S, AnswerHeaders]):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._wire = wire = cast("asyncio.Transport", transport)  # uvloop's class does not derive from it
+        self.is_closing = wire.is_closing
         wire.set_write_buffer_limits(high=_WRITE_HIGH_WATER_BYTES)
         writer = _JoiningWriter(wire) if wire.get_extra_info("ssl_object") else _PipelinedWriter(wire, self._pool)
         self._session = ClientSession(writer, self, HeaderBlockReader(parse_headers, self._header_cache))
+        self._receive = self._session.receive
         self._session.open()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -157,9 +157,10 @@ class Http2Connection(PooledConnection, SessionListener[S, AnswerHeaders]):
         self.is_usable = False
 
     def data_received(self, data: bytes) -> None:
-        self._received_ns = self._now_ns()  # before parsing, which is the client's time
+        now_ns, receive = self._now_ns, self._receive  # locals, for which Python does not search the class for methods first
+        self._received_ns = now_ns()  # before parsing, which is the client's time
         try:
-            self._session.receive(data)
+            receive(data)
         except Http2Error as error:
             self._fail(error, data)
 

@@ -1,7 +1,8 @@
 """Small answers that a server repeats: only stream id and message differ from one to the next, so that bytes can be compared, not parsed."""
 
+import dataclasses
 import struct
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from perfkit.protocol import http2
 from perfkit.protocol.http2 import HeaderBlockReader
@@ -25,7 +26,8 @@ class ParsedHeaders(Protocol):
 H = TypeVar("H", bound=ParsedHeaders)
 
 
-class _Known(NamedTuple, Generic[H]):
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Known(Generic[H]):
     """The layout of an answer, and what is equal in all answers like it."""
 
     layout: struct.Struct

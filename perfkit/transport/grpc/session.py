@@ -156,7 +156,7 @@ class ClientSession(Http2Session, Generic[S, H]):
                 self._count_control_frames(2)
                 self._requests.write_on()
                 return
-        elif (known := self._known_answers.read(data)) and self._receive_known(*known):
+        elif (known := self._known_answers.read(data)) and self._receive_known(known):
             return
         read_head, streams = _read_head, self.streams
         position, end, needed = 0, len(data), _HEAD_BYTES
@@ -197,13 +197,15 @@ class ClientSession(Http2Session, Generic[S, H]):
         if self._unsent:
             self._requests.write_on()
 
-    def _receive_known(self, stream_id: int, headers: H, message: bytes, trailers: H) -> bool:
+    def _receive_known(self, answer: tuple[int, H, bytes, H]) -> bool:
         """Takes an answer whose frames need no parsing; False if its stream, or the session, is not in the state for that."""
+        stream_id, headers, message, trailers = answer
         stream = self.streams.get(stream_id)
         if stream is None or stream.headers is not None or stream.has_many_messages or self._unsent or self._block is not None:
             return False
         self._received_bytes += len(message)
-        self._renew_window()
+        if self._received_bytes > _HALF_WINDOW_BYTES:
+            self._renew_window()
         stream.headers = headers
         stream.chunks.append(message)
         del self.streams[stream_id]

@@ -44,8 +44,8 @@ class GrpcConnection(Http2Connection[Call]):
     def send(self, buffers: Sequence[bytes], reply: ReplyReceiver) -> None:
         if self._timer is None:
             self._set_timer(self._pool.timeout_ns)
-        call = Call(buffers, reply, self._now_ns())
-        self._session.send(call, buffers)
+        now_ns = self._now_ns  # see `data_received`
+        self._session.send(Call(buffers, reply, now_ns()), buffers)
 
     def send_queued(self, buffers: Sequence[bytes], reply: ReplyReceiver, submitted_ns: int, started_ns: int | None) -> None:
         call = Call(buffers, reply, self._now_ns())
@@ -79,8 +79,10 @@ class GrpcConnection(Http2Connection[Call]):
                 self._pool.release(self)
             else:
                 self._release()
-            if not stream.reply.done():  # after the release: the receiver may send its next request at once
-                stream.reply.set_result(Reply(_OK, started_ns, finished_ns, (stream.headers, stream.chunks)))
+            receiver = stream.reply
+            is_done = receiver.done
+            if not is_done():  # after the release: the receiver may send its next request at once
+                receiver.set_result(Reply(_OK, started_ns, finished_ns, (stream.headers, stream.chunks)))
         else:
             outcome, error, status = classify(stream.headers, trailers, stream.chunks)
             if status == "DEADLINE_EXCEEDED" and self._is_due(stream.submitted_ns):
@@ -187,4 +189,4 @@ class WireGrpcTransport(PooledTransport[GrpcConnection], GrpcTransport):
         return Prepared(request_buffers(headers, write_message(call.message, compression)))
 
     async def _exchange(self, call: RpcCall) -> Reply:
-        return await self._pool.send(self._unary(call, "none").buffers)
+        return await self._pool.send(self._unary(call, "none"))

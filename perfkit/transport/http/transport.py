@@ -75,7 +75,7 @@ class WireHttpTransport(PooledTransport[HttpConnection], HttpTransport):
         return answer[begin : begin + COMPARED_BYTES]
 
     async def _exchange(self, prepared: Prepared) -> Reply:
-        return await self._pool.send(prepared.buffers)
+        return await self._pool.send(prepared)
 
     def _head(self, method: str, path: str, headers: Mapping[str, str]) -> bytes:
         names = {name.lower() for name in headers}  # no header is sent twice
