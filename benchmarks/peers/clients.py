@@ -86,8 +86,6 @@ class Reported:
     per_s: float
     p50_us: float
     usage: Usage
-    workers: int = 1
-    """perfkit's processes that sent the load."""
 
 
 class Speed(NamedTuple):
@@ -168,7 +166,7 @@ def run_perf_analyzer(program: pathlib.Path, load: Load, _folder: pathlib.Path) 
     return read_perf_analyzer(run_measured([str(program), *options, *limits], timeout_s=MAX_RUN_S + load.seconds))
 
 
-def run_closed_loop(program: str | None, load: Load, folder: pathlib.Path, workers: int | Literal["auto"] = "auto") -> Reported:
+def run_closed_loop(program: str | None, load: Load, folder: pathlib.Path) -> Reported:
     """`perfkit run` with one closed loop, of this checkout or of another program."""
     command = [sys.executable, "-m", "perfkit"] if program is None else [program]
     zeros = {"generate": "zeros", "shape": [1, load.elements]}
@@ -182,10 +180,10 @@ def run_closed_loop(program: str | None, load: Load, folder: pathlib.Path, worke
         },
         "workload": {"inputs": dict.fromkeys(INPUTS, zeros)},
         "load": {"closed": {"concurrency": [load.concurrency]}},
-        "measure": {"warmup": "0s", "duration": f"{load.seconds}s", "repetitions": 1, "workers": workers},
+        "measure": {"warmup": "0s", "duration": f"{load.seconds}s", "repetitions": 1},
     }
     requests, point, usage = run_own(command, scenario, folder, load.seconds)
-    return Reported(requests, point["throughput_per_s"], point["service_time_ns"]["p50"] / 1e3, usage, point["generator"]["workers"])
+    return Reported(requests, point["throughput_per_s"], point["service_time_ns"]["p50"] / 1e3, usage)
 
 
 def run_own(
