@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from benchmarks.peers.canned import INPUTS, MODEL, VERSION, serving
 from benchmarks.peers.clients import MAX_RUN_S, ClientError, Load, Reported, run_measured, run_own, run_wrk
@@ -84,20 +84,27 @@ def figures(client: str, short: Reported, long: Reported, workers: int) -> Figur
     return Figures(cpu_us_per_request(client, short, long), long.per_s, peak_mib, workers)
 
 
-def add_row(
-    report: Report, title: str, runs: Sequence[Figures], others: Sequence[Figures], allowed: Callable[[float, Figures], bool]
-) -> None:
-    """A client's row: medians, and the ratios of its CPU time to another's in the same round; `allowed` judges the ratio and the largest figures."""
+_Judge: TypeAlias = Callable[[float, Figures], bool]
+"""Whether a ratio and the largest figures are allowed."""
+
+
+def add_row(report: Report, title: str, runs: Sequence[Figures], others: Sequence[Figures], judge: _Judge | None) -> None:
+    """A client's row: medians, and the ratios of its CPU time to another's in the same round."""
     of_other = [one.cpu_us / other.cpu_us for one, other in zip(runs, others, strict=True)]
     cpu_us, per_s = (statistics.median(column) for column in list(zip(*runs, strict=True))[:2])
     largest, ratio = Figures(*map(max, zip(*runs, strict=True))), statistics.median(of_other)
     cells = (
+        title,
         f"{cpu_us:.1f} µs",
         f"{ratio:.2f} ({min(of_other):.2f} to {max(of_other):.2f})",
         f"{per_s:,.0f}/s",
         f"{largest.peak_mib:.0f} MiB",
+        largest.workers,
     )
-    report.judged_row(allowed(ratio, largest), title, *cells, largest.workers)
+    if judge is None:
+        report.row(*cells, "")
+    else:
+        report.judged_row(judge(ratio, largest), *cells)
 
 
 def add_connections(report: Report, port: int, programs: Mapping[str, Sequence[str]], rounds: int, folder: pathlib.Path) -> None:
@@ -109,8 +116,8 @@ def add_connections(report: Report, port: int, programs: Mapping[str, Sequence[s
         runs |= {name: functools.partial(measure_own, program, port, connections, 1, folder) for name, program in programs.items()}
         found = in_rounds(runs, rounds, random.Random(connections))
         for name, of_client in found.items():
-            allowed = functools.partial(_is_small, allowed_mib) if name == OWN else _is_anything
-            add_row(report, f"{connections:,}, {name}", of_client, found[WRK], allowed)
+            judge = functools.partial(_is_small, allowed_mib) if name == OWN else None
+            add_row(report, f"{connections:,}, {name}", of_client, found[WRK], judge)
 
 
 def _is_small(allowed_mib: float, ratio: float, largest: Figures) -> bool:
@@ -119,10 +126,6 @@ def _is_small(allowed_mib: float, ratio: float, largest: Figures) -> bool:
 
 def _is_one_worker(_ratio: float, largest: Figures) -> bool:
     return largest.workers == 1
-
-
-def _is_anything(_ratio: float, _largest: Figures) -> bool:
-    return True
 
 
 def add_workers(report: Report, port: int, program: Sequence[str], rounds: int, folder: pathlib.Path) -> None:
@@ -134,7 +137,7 @@ def add_workers(report: Report, port: int, program: Sequence[str], rounds: int, 
     runs = {str(one): functools.partial(measure_own, program, port, _SLOTS, one, folder) for one in (1, 2, "auto")}
     found = in_rounds(runs, rounds, random.Random(0))
     for name, of_one in found.items():
-        add_row(report, name, of_one, found["1"], _is_one_worker if name == "auto" else _is_anything)
+        add_row(report, name, of_one, found["1"], _is_one_worker if name == "auto" else None)
 
 
 def add_long_result(report: Report, port: int, program: Sequence[str], folder: pathlib.Path) -> None:

@@ -136,7 +136,7 @@ def run_wrk(load: Load, folder: pathlib.Path) -> Reported:
     script.write_text("\n".join([*lines, *(f'wrk.headers["{name}"] = "{value}"' for name, value in headers.items())]), encoding="utf-8")
     seconds = str(max(1, round(load.seconds)))
     usage = run_measured(
-        ["wrk", "-t1", f"-c{load.concurrency}", f"-d{seconds}s", "--latency", "-s", str(script), load.url],
+        ["wrk", "-t1", f"-c{load.concurrency}", f"-d{seconds}s", "--latency", "--timeout", f"{MAX_RUN_S}s", "-s", str(script), load.url],
         timeout_s=MAX_RUN_S + load.seconds,
     )
     return read_wrk(usage)
