@@ -86,8 +86,6 @@ class Reported:
     per_s: float
     p50_us: float
     usage: Usage
-    workers: int = 1
-    """perfkit's processes that sent the load."""
 
 
 class Speed(NamedTuple):
@@ -138,7 +136,19 @@ def run_wrk(load: Load, folder: pathlib.Path, prefix: Sequence[str] = ()) -> Rep
     script.write_text("\n".join([*lines, *(f'wrk.headers["{name}"] = "{value}"' for name, value in headers.items())]), encoding="utf-8")
     seconds = str(max(1, round(load.seconds)))
     usage = run_measured(
-        [*prefix, "wrk", "-t1", f"-c{load.concurrency}", f"-d{seconds}s", "--timeout=60s", "--latency", "-s", str(script), load.url],
+        [
+            *prefix,
+            "wrk",
+            "-t1",
+            f"-c{load.concurrency}",
+            f"-d{seconds}s",
+            "--latency",
+            "--timeout",
+            f"{MAX_RUN_S}s",
+            "-s",
+            str(script),
+            load.url,
+        ],
         timeout_s=MAX_RUN_S + load.seconds,
     )
     return read_wrk(usage)
@@ -168,14 +178,14 @@ def run_perf_analyzer(program: pathlib.Path, load: Load, _folder: pathlib.Path) 
     return read_perf_analyzer(run_measured([str(program), *options, *limits], timeout_s=MAX_RUN_S + load.seconds))
 
 
-def run_closed_loop(program: str | None, load: Load, folder: pathlib.Path, workers: int | Literal["auto"] = "auto") -> Reported:
+def run_closed_loop(program: str | None, load: Load, folder: pathlib.Path) -> Reported:
     """`perfkit run` with one closed loop, of this checkout or of another program."""
     command = [sys.executable, "-m", "perfkit"] if program is None else [program]
-    requests, point, usage = run_own(command, closed_scenario(load, load.seconds, workers=workers), folder, load.seconds)
-    return Reported(requests, point["throughput_per_s"], point["service_time_ns"]["p50"] / 1e3, usage, point["generator"]["workers"])
+    requests, point, usage = run_own(command, closed_scenario(load, load.seconds), folder, load.seconds)
+    return Reported(requests, point["throughput_per_s"], point["service_time_ns"]["p50"] / 1e3, usage)
 
 
-def closed_scenario(load: Load, seconds: float, think_time: str = "0s", workers: int | Literal["auto"] = "auto") -> dict[str, object]:
+def closed_scenario(load: Load, seconds: float, think_time: str = "0s") -> dict[str, object]:
     """The scenario of a closed loop for `perfkit run`."""
     zeros = {"generate": "zeros", "shape": [1, load.elements]}
     return {
@@ -188,7 +198,7 @@ def closed_scenario(load: Load, seconds: float, think_time: str = "0s", workers:
         },
         "workload": {"inputs": dict.fromkeys(INPUTS, zeros)},
         "load": {"closed": {"concurrency": [load.concurrency], "think_time": think_time}},
-        "measure": {"warmup": "0s", "duration": f"{seconds}s", "repetitions": 1, "workers": workers},
+        "measure": {"warmup": "0s", "duration": f"{seconds}s", "repetitions": 1},
     }
 
 
