@@ -52,19 +52,22 @@ def v2_handler(on_inference: Callable[[int], None]) -> type["JsonHandler"]:
     return Handler
 
 
-def _show_unless_left(*_):
-    """A client may leave in the middle; whatever else goes wrong is shown."""
-    error = sys.exc_info()[1]
-    if not isinstance(error, ConnectionError | ssl.SSLError):
-        traceback.print_exception(error)
+class JsonServer(http.server.ThreadingHTTPServer):
+    """A thread for each connection."""
+
+    request_queue_size = 1000  # by default 5: of more that connect at once, the kernel lets the others wait a second for a second try
+
+    def handle_error(self, *_):
+        """A client may leave in the middle; whatever else goes wrong is shown."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, ConnectionError | ssl.SSLError):
+            traceback.print_exception(error)
 
 
 @contextlib.contextmanager
 def serving(handler, tls=None):
     """The port of a server with that handler, for as long as the block."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    server.handle_error = _show_unless_left
+    server = JsonServer(("127.0.0.1", 0), handler)
     if tls:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))  # the seconds that its end may wait; by default half of one

@@ -19,3 +19,12 @@ def undisturbed():
         patch.setattr("perfkit.points.influence.judge_generator", lambda *_, **__: GeneratorVerdict((), ()))
         patch.setattr("perfkit.points.point.busy_machine_warnings", lambda *_, **__: [])
         yield
+
+
+@contextlib.contextmanager
+def undisturbed_tunes():
+    """As `undisturbed`; and tunes need little of their time: their windows are short, and a confirmed ratio need not be known to 3 %."""
+    with undisturbed(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("perfkit.gate.tune.window_lengths._LONGEST_FIRST_S", 0.2)
+        patch.setattr("perfkit.gate.tune.race.NARROW", 0.5)
+        yield

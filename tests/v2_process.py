@@ -5,12 +5,11 @@ it writes why, and ends with exit code 7, or by that signal.
 """
 
 import argparse
-import http.server
 import os
 import pathlib
 import threading
 
-from tests.json_server import v2_handler
+from tests.json_server import JsonServer, v2_handler
 
 
 def main():
@@ -33,7 +32,7 @@ def main():
                 threading.Event().wait()  # the signal may be taken by another thread, a moment later
             os._exit(7)
 
-    http.server.ThreadingHTTPServer(("127.0.0.1", options.port), v2_handler(on_inference)).serve_forever()
+    JsonServer(("127.0.0.1", options.port), v2_handler(on_inference)).serve_forever()
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from perfkit.override import override
+from perfkit.process.loop_pipe import pipe_of_loop
 from perfkit.process.messages import framed, message_bytes, read_frame, read_message
 
 _running: "set[subprocess.Popen[bytes]]" = set()
@@ -178,13 +179,13 @@ class Child:
         """Has the event loop read its pipes."""
         loop = asyncio.get_running_loop()
         if self._process.stdout is not None:
-            pipe, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(self._stdout), self._process.stdout)
+            pipe, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(self._stdout), pipe_of_loop(self._process.stdout))
             self._pipes.append(pipe)
         else:
             self._stdout.feed_eof()
         if self._process.stderr is not None:
             self._stderr.on_line = on_line
-            pipe, _ = await loop.connect_read_pipe(lambda: self._stderr, self._process.stderr)
+            pipe, _ = await loop.connect_read_pipe(lambda: self._stderr, pipe_of_loop(self._process.stderr))
             self._pipes.append(pipe)
         else:
             self._stderr.connection_lost(None)
@@ -337,7 +338,8 @@ async def _start(
     ended: asyncio.Future[int] = loop.create_future()
     threading.Thread(target=_wait, args=(process, loop, ended), name=f"child {process.pid}", daemon=True).start()
     try:
-        stdin, room = await loop.connect_write_pipe(_Stdin, process.stdin)
+        assert process.stdin is not None
+        stdin, room = await loop.connect_write_pipe(_Stdin, pipe_of_loop(process.stdin))
         child = Child(process, stdin, room, ended, output)
         await child._connect(on_line)  # noqa: SLF001 - of this module
         if guard_s is not None:

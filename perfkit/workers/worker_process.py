@@ -14,6 +14,7 @@ from perfkit.clock import Clock, MonotonicClock
 from perfkit.errors import PerfkitError
 from perfkit.load.loop import Stoppable, run_with_side_tasks
 from perfkit.machine.cpus import pinned, take_short_slices
+from perfkit.process.loop_pipe import pipe_of_loop
 from perfkit.process.messages import claim_stdout, message_bytes, opened_stdin, read_message
 from perfkit.transport.base import Reply
 from perfkit.units import NS_PER_S
@@ -115,7 +116,7 @@ class Worker:
 
 async def _main() -> None:
     async with opened_stdin() as reader:
-        writer, _ = await asyncio.get_running_loop().connect_write_pipe(asyncio.BaseProtocol, claim_stdout())
+        writer, _ = await asyncio.get_running_loop().connect_write_pipe(asyncio.BaseProtocol, pipe_of_loop(claim_stdout()))
         await Worker(writer.write, MonotonicClock()).serve(reader)
         writer.close()  # after what is still to be written
         while not writer.is_closing() or writer.get_write_buffer_size():  # noqa: ASYNC110 - asyncio has no call to wait for it

@@ -38,13 +38,17 @@ sys.exit(main(sys.argv[1:]))
 
 _UNDISTURBED = """
 import sys
+import perfkit.gate.tune.race
+import perfkit.gate.tune.window_lengths
 import perfkit.points.influence
 from perfkit.cli.main import main
 from perfkit.stats.validity import GeneratorVerdict
 perfkit.points.influence.judge_generator = lambda *_, **__: GeneratorVerdict((), ())
+perfkit.gate.tune.window_lengths._LONGEST_FIRST_S = 0.2
+perfkit.gate.tune.race.NARROW = 0.5
 sys.exit(main(sys.argv[1:]))
 """
-"""As `tests/undisturbed.py` in this process."""
+"""As `undisturbed_tunes` in this process."""
 
 
 @dataclasses.dataclass

@@ -10,7 +10,7 @@ import pytest
 from perfkit.cli.main import main
 from tests.cli.tune_target import outcome_of
 from tests.telemetry.fake_nvml.library import FakeNvml, compiled
-from tests.undisturbed import undisturbed
+from tests.undisturbed import undisturbed_tunes
 
 GPU = "gpu\nuuid GPU-a\nmemory_used 9000000000\n"
 
@@ -21,7 +21,7 @@ def options(triton, tmp_path, *more, time="12s"):
 
 
 def test_a_configuration_that_uses_more_cpus_than_the_limit_is_unmet_with_both_figures(triton, tmp_path, capsys):
-    with undisturbed():
+    with undisturbed_tunes():
         main(options(triton, tmp_path, "--max-cpu", "0.001"))
     outcome = outcome_of(tmp_path)
     assert {row["state"] for row in outcome["rows"]} == {"unmet"}
@@ -31,7 +31,7 @@ def test_a_configuration_that_uses_more_cpus_than_the_limit_is_unmet_with_both_f
 
 
 def test_within_the_limit_the_windows_have_the_figure(triton, tmp_path):
-    with undisturbed():
+    with undisturbed_tunes():
         main(options(triton, tmp_path, "--set", "tune.constraints.cpu=1000"))
     windows = [json.loads(line) for line in (tmp_path / "tune" / "windows.jsonl").read_text().splitlines()]
     assert all(row["state"] != "unmet" for row in outcome_of(tmp_path)["rows"])

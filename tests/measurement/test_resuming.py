@@ -19,6 +19,7 @@ from perfkit.result.file import read_result
 from perfkit.result.interval_log import check_log, read_window_starts
 from perfkit.result.telemetry_file import read_telemetry
 from perfkit.scenario.file import read_cases, read_scenario
+from perfkit.stats.overload import Overload
 from tests.json_server import serving, v2_handler
 from tests.undisturbed import undisturbed
 
@@ -301,7 +302,9 @@ def test_more_time_is_kept_by_a_search_that_is_killed_before_its_next_probe(tmp_
     assert third.environment["target"] == second.environment["target"]
 
 
-def test_more_time_continues_a_search_that_had_ended_undecided(tmp_path):
+def test_more_time_continues_a_search_that_had_ended_undecided(tmp_path, monkeypatch):
+    never = Overload(is_overloaded=False, scheduled=0, answered=0, grown=0, grown_in_second_half=0, allowed=0)
+    monkeypatch.setattr("perfkit.points.behaviour.judge_overload", lambda *_, **__: never)  # which a busy machine makes of a server
     load = {"slo": {"p50": "10s", "error_rate": "90%"}, "start_rate": 50, "max_rate": 700, "max_probes": 3}
     scenario, out = write(tmp_path, {**SEARCH, "load": {"search": load}}), tmp_path / "out"
     first = measure(scenario, out)
