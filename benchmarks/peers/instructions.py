@@ -23,6 +23,7 @@ exec {python} "$@"
 """
 _START = "import sys; sys.executable = sys.argv.pop(1); from perfkit.cli.main import main; sys.exit(main())"
 _LONG_S, _SHORT_S, _THINK_TIME = 10.0, 2.0, "1s"
+_LEAST_REQUESTS = 1000
 
 
 class PerRequest(NamedTuple):
@@ -76,6 +77,6 @@ def _totals(log: pathlib.Path) -> tuple[int, int]:
 
 def _difference(name: str, less: _Count, more: _Count) -> PerRequest:
     requests = more.requests - less.requests
-    if requests <= 0:
-        raise ClientError(f"{name} sent {less.requests} requests and then {more.requests} under callgrind")
+    if requests < _LEAST_REQUESTS:
+        raise ClientError(f"{name} sent {less.requests} requests and then {more.requests} under callgrind: the machine is too busy for it")
     return PerRequest((more.instructions - less.instructions) / requests, (more.calls - less.calls) / requests)
