@@ -35,5 +35,5 @@ def test_counts_that_say_nothing_are_refused(tmp_path):
     log.write_text("==7== terminated\n", encoding="utf-8")
     with pytest.raises(ClientError, match="counted nothing: ==7== terminated"):
         _totals(log)
-    with pytest.raises(ClientError, match="wrk sent 10 requests and then 1009 .*too busy"):
+    with pytest.raises(ClientError, match=r"wrk sent 10 requests and then 1009 .*too busy"):
         _difference("wrk", _Count(10, 5, 5), _Count(1009, 6, 6))
