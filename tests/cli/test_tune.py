@@ -22,7 +22,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 WAIT_S = 60
 ENOUGH = "60s"
 """The time of tunes that end long before it, unless the machine is busy."""
-SOME = "30s"
+SOME = "12s"
 """The time of tunes that may confirm until it is over, on a noisy machine."""
 QUICK = ("--set", "measure.warmup=20ms")
 OTHERS = "instance_group.count=2,8"
@@ -230,7 +230,7 @@ def test_a_killed_tune_goes_on_where_it_was(perfkit, triton, tmp_path):
     running.signal(signal.SIGKILL)
     running.finish()
     measured = (tmp_path / "tune" / "windows.jsonl").read_text().rpartition("\n")[0]
-    tuned(tmp_path, options(triton, tmp_path, "--resume", "--indifference", "50%", time=ENOUGH))
+    tuned(tmp_path, options(triton, tmp_path, "--resume", "--indifference", "50%", time="20s"))
     assert (tmp_path / "tune" / "windows.jsonl").read_text().startswith(measured)
     assert triton.loaded == before
 

@@ -292,7 +292,7 @@ class KilledAtTarget(RunObserver):
 
 
 def test_more_time_is_kept_by_a_search_that_is_killed_before_its_next_probe(tmp_path):
-    load = {"slo": {"p50": "10s", "error_rate": "90%"}, "start_rate": 50, "max_rate": 700, "max_probes": 3}
+    load = {"slo": {"p50": "10s", "error_rate": "90%"}, "start_rate": 25, "max_rate": 350, "max_probes": 3}
     scenario, out = write(tmp_path, {**SEARCH, "load": {"search": load}}), tmp_path / "out"
     measure(scenario, out)
     second = measure(scenario, out, KilledAtTarget(out), resume=True, added_ns=60 * 10**9)
@@ -305,7 +305,7 @@ def test_more_time_is_kept_by_a_search_that_is_killed_before_its_next_probe(tmp_
 def test_more_time_continues_a_search_that_had_ended_undecided(tmp_path, monkeypatch):
     never = Overload(is_overloaded=False, scheduled=0, answered=0, grown=0, grown_in_second_half=0, allowed=0)
     monkeypatch.setattr("perfkit.points.behaviour.judge_overload", lambda *_, **__: never)  # which a busy machine makes of a server
-    load = {"slo": {"p50": "10s", "error_rate": "90%"}, "start_rate": 50, "max_rate": 700, "max_probes": 3}
+    load = {"slo": {"p50": "10s", "error_rate": "90%"}, "start_rate": 25, "max_rate": 350, "max_probes": 3}
     scenario, out = write(tmp_path, {**SEARCH, "load": {"search": load}}), tmp_path / "out"
     first = measure(scenario, out)
     assert (first.status, first.search.stopped_because, len(first.points)) == ("complete", "max_probes", 3)
