@@ -69,8 +69,9 @@ class TimerPacer(Pacer):
     @override
     async def wait_until_ns(self, instant_ns: int) -> None:
         left_ns = instant_ns - self._now_ns()
-        lead_ns = min(self._lead_ns, left_ns // 4)  # at high rates a busy wait before each instant would take the core
-        if left_ns > lead_ns:
+        # at high rates the whole lead before each instant would take the core
+        lead_ns = min(self._lead_ns, max(SPIN_NS // 2, left_ns // 4))
+        if left_ns > max(lead_ns, SPIN_NS):
             await self._sleep_until(instant_ns - lead_ns)
             if lead_ns == self._lead_ns:
                 step_ns = _LEAD_STEP_NS * (_IN_TIME if self._now_ns() >= instant_ns else _IN_TIME - 1)
