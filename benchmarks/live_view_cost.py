@@ -23,7 +23,7 @@ import time
 from typing import NamedTuple
 
 from benchmarks.processes import ROOT, RunningServer, running_server
-from benchmarks.report import Report, describe_machine, program_options, yes_no
+from benchmarks.report import Report, describe_machine, program_options, rounds_text, yes_no
 from perfkit.stats.probability import student_t_quantile
 
 ALLOWED_SHARE = 0.02
@@ -78,7 +78,7 @@ def main() -> int:
     page = Report(options.out, "What the live view costs")
     page.is_met = statistics.median(costs) < ALLOWED_SHARE
     page.add(
-        f"{options.rounds} rounds of 300 requests per second. {machine}",
+        f"{rounds_text(options.rounds)} of 300 requests per second. {machine}",
         "",
         f"CPU time of the live view as a share of a core: median {statistics.median(costs):.2%}, {min(costs):.2%} to {max(costs):.2%}; "
         f"required: below {ALLOWED_SHARE:.0%}; met: {yes_no(page.is_met)}.",

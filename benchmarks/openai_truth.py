@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.processes import on_cpus, run_perfkit, running_server
-from benchmarks.report import Report, describe_machine, program_options
+from benchmarks.report import Report, describe_machine, program_options, rounds_text
 from benchmarks.synthetic_precision import ALLOWED, allowed_us
 
 PROMPT = "one two three four five"
@@ -149,7 +149,7 @@ def main() -> int:
         first_us = measure(CASES[0], "0s", options.seconds, cpus)["first_token_time_ns"]["p50"] / 1e3
         lead = f"{max(0.0, first_us - 1e3 * CASES[0].first_ms):.0f}us"
     page.add(
-        f"Answers of the bundled server with declared instants, events and tokens, measured by perfkit at {RATE_PER_S} requests a second; {options.rounds} round{'s' * (options.rounds > 1)} of "
+        f"Answers of the bundled server with declared instants, events and tokens, measured by perfkit at {RATE_PER_S} requests a second; {rounds_text(options.rounds)} of "
         f"{options.seconds:g} s. The server has one CPU, perfkit another{', both at real-time priority' * options.realtime}; the lead is {lead}. {machine}",
         "The lead is by how much the server acts before a declared instant; it is measured first, so that a constant delay of server and client is no part of the errors.",
         f"Allowed of times, as for single answers: {ALLOWED}",

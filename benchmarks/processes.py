@@ -1,5 +1,6 @@
-"""The bundled server and `perfkit run` as child processes of a benchmark. They run the code of this checkout."""
+"""The bundled server and `perfkit run` as child processes of a benchmark. They run the code of this checkout, or of another one."""
 
+import argparse
 import contextlib
 import json
 import os
@@ -20,6 +21,36 @@ ROOT = pathlib.Path(__file__).parents[1]
 REALTIME = ("chrt", "-f", "1")
 """Put before a command, it starts the command at real-time priority (SCHED_FIFO)."""
 _STOPS_WITHIN_S = 60
+
+
+class Checkout(NamedTuple):
+    """A version of perfkit: the folder of its source, in which its commands run, and the Python that runs them."""
+
+    folder: pathlib.Path
+    python: str
+    program: Sequence[str] = ("-m", "perfkit")
+    """The arguments of Python for the command `perfkit`."""
+
+    @property
+    def perfkit(self) -> list[str]:
+        """The command `perfkit`, without its own arguments."""
+        return [self.python, *self.program]
+
+
+def checkout(folder: str) -> Checkout:
+    """The value of an option: a folder with a `.venv` of its own; raises ArgumentTypeError without one."""
+    path = pathlib.Path(folder).resolve()
+    python = path / ".venv/bin/python"
+    if not python.exists():
+        raise argparse.ArgumentTypeError(f"there is no {python}")
+    return Checkout(path, str(python))
+
+
+THIS = Checkout(ROOT, sys.executable)
+OWN, BEFORE = "perfkit", "perfkit before"
+"""The names of this checkout and of another one, where both are measured."""
+BEFORE_OPTION = (checkout, "another version of perfkit, a folder with a `.venv` of its own, which is measured, too")
+"""The option `--before` of `program_options`."""
 
 
 class RunningServer(NamedTuple):
@@ -64,16 +95,15 @@ def running_server(
     realtime: bool = False,
     prefix: Sequence[str] = (),
     stderr: IO[str] | int = subprocess.DEVNULL,
-    checkout: pathlib.Path | None = None,
+    checkout: Checkout = THIS,
 ) -> Iterator[RunningServer]:
     """Runs the bundled server on free ports for the length of the block; at real-time priority, only its event loop is.
 
-    `prefix` is put before the command; `checkout` is another version, with its own `.venv`.
+    `prefix` is put before the command.
     """
-    python = str(checkout / ".venv/bin/python") if checkout else sys.executable
-    command = [*prefix, python, "-m", "server_stub", "--http-port=0", "--grpc-port=0", "--exit-with-stdin", *options]
+    command = [*prefix, checkout.python, "-m", "server_stub", "--http-port=0", "--grpc-port=0", "--exit-with-stdin", *options]
     pipe = subprocess.PIPE
-    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=stderr, cwd=checkout or ROOT, text=True)
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=stderr, cwd=checkout.folder, text=True)
     try:
         assert process.stdout is not None
         ready = process.stdout.readline()
@@ -121,32 +151,19 @@ def run_perfkit(
     environment: Mapping[str, str] | None = None,
     out: pathlib.Path | None = None,
     during: Callable[["subprocess.Popen[bytes]"], None] = lambda _: None,
-    checkout: pathlib.Path | None = None,
+    checkout: Checkout = THIS,
     quiet: Sequence[str] = ("--quiet", "--no-report"),
 ) -> PerfkitRun:
     """Runs `perfkit run` on a scenario, without progress and report unless `quiet` is empty.
 
-    `prefix` is put before the command, which `realtime` starts at real-time priority; `during` is called with the running process, `out` keeps the result's folder, and
-    `checkout` is another version of perfkit, with its own `.venv`.
+    `prefix` is put before the command, which `realtime` starts at real-time priority; `during` is called with the running process, and `out` keeps the result's folder.
     """
     with tempfile.TemporaryDirectory(prefix="perfkit-benchmark-") as name, tempfile.TemporaryFile() as stderr:
         folder = out or pathlib.Path(name, "out")
         file = scenario if isinstance(scenario, pathlib.Path) else write_scenario(pathlib.Path(name), scenario)
-        python = str(checkout / ".venv/bin/python") if checkout else sys.executable
-        command = [
-            *prefix,
-            *(REALTIME if realtime else ()),
-            python,
-            "-m",
-            "perfkit",
-            "run",
-            str(file),
-            *quiet,
-            "--out",
-            str(folder),
-            *options,
-        ]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, cwd=checkout or ROOT, env=environment) as process:
+        words = ["run", str(file), *quiet, "--out", str(folder), *options]
+        command = [*prefix, *(REALTIME if realtime else ()), *checkout.perfkit, *words]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, cwd=checkout.folder, env=environment) as process:
             during(process)
         stderr.seek(0)
         result = folder / "result.json"

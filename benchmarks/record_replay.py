@@ -42,7 +42,7 @@ from benchmarks.peers.install import peers_folder
 from benchmarks.peers.server_process import PeerError
 from benchmarks.peers.triton import running_triton
 from benchmarks.processes import REALTIME, ROOT, on_cpus, run_perfkit, running_canned_server, running_server
-from benchmarks.report import Report, describe_machine, program_options, yes_no
+from benchmarks.report import Report, describe_machine, program_options, rounds_text, yes_no
 from perfkit.calibration.canned_server import MODEL as CANNED
 from perfkit.load.arrivals import Schedule, constant_rate
 from perfkit.trace.reader import read_trace
@@ -303,7 +303,7 @@ def measure(options: argparse.Namespace, folder: pathlib.Path) -> int:
             delays.append((server, protocol, *added_delay(place, min(options.seconds, 5), options.rounds, prefix, own)))
     report.section(
         "What the proxy adds",
-        f"One request in flight, `--payloads full`, medians of {options.rounds} rounds. Own: the proxy's figure of the last round, from "
+        f"One request in flight, `--payloads full`, medians of {rounds_text(options.rounds)}. Own: the proxy's figure of the last round, from "
         "reading to passing on, both ways, without the kernel's wake-ups; difference: all of it.",
         "",
     )

@@ -33,12 +33,16 @@ def option_parser(doc: str | None, *, out: pathlib.Path | None = None) -> argpar
 def program_options(doc: str | None, *, out: str = "", **options: object) -> argparse.Namespace:
     """The options of a program: `--out`, by default `reports/<out>.md`, and one for each keyword, whose value is the default, or default and help.
 
-    A default of True or False makes a flag, a list takes any number of values, also if it is repeated, and a type in place of a default stands for no default.
+    A default of True or False makes a flag, a list takes any number of values, also if it is repeated, and a type, or a function that makes
+    the value of a text, in place of a default stands for no default.
     """
     parser, lists = option_parser(doc, out=REPORTS / f"{out}.md" if out else None), dict[str, list[Any]]()
     for name, value in options.items():
         default, text = value if isinstance(value, tuple) else (value, _HELP.get(name, ""))
-        flag, text = f"--{name.replace('_', '-')}", text if isinstance(default, bool | type) else f"{text} (default %(default)s)".strip()
+        flag, text = (
+            f"--{name.replace('_', '-')}",
+            text if isinstance(default, bool) or callable(default) else f"{text} (default %(default)s)".strip(),
+        )
         if isinstance(default, bool):
             parser.add_argument(flag, action="store_true", help=text)
         elif isinstance(default, list):
@@ -46,8 +50,8 @@ def program_options(doc: str | None, *, out: str = "", **options: object) -> arg
             parser.add_argument(
                 flag, nargs="*", action="extend", type=type(default[0]), help=text.replace("%(default)s", " ".join(map(str, default)))
             )
-        elif isinstance(default, type):
-            parser.add_argument(flag, type=default, help=text)
+        elif callable(default):
+            parser.add_argument(flag, type=default, help=text, metavar=default.__name__.upper())
         else:
             parser.add_argument(flag, type=pathlib.Path if isinstance(default, pathlib.Path) else type(default), default=default, help=text)
     found = parser.parse_args()
@@ -70,6 +74,11 @@ def table_row(*cells: object) -> str:
 def yes_no(holds: bool) -> str:
     """`yes` or `no`."""
     return "yes" if holds else "no"
+
+
+def rounds_text(rounds: int) -> str:
+    """`1 round`, `2 rounds`."""
+    return f"{rounds} round{'s' * (rounds != 1)}"
 
 
 def percent(share: float | None) -> str:

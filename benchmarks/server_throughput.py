@@ -6,8 +6,8 @@
 `triton`: both servers run, and perfkit loads them in turn, with `simple` (128 B a request) and with an identity of
 602 kB, at concurrency 1, 8 and 32, with server and client on separate CPUs; at concurrency 8 also with both on all CPUs, and
 with perf_analyzer as the client. `cache`: `simple` again, whose answers Triton has in its response cache, so that its backend does
-nothing; the bundled server has no cache, and executes each request. With `--before`, the bundled server of another checkout, which has a
-`.venv`, takes part in each round of `cache`. DenseNet-121 with one thread: the server and the direct calls use the same CPU in turn, the
+nothing; the bundled server has no cache, and executes each request. With `--before`, the bundled server of another checkout
+takes part in each round of `cache`. DenseNet-121 with one thread: the server and the direct calls use the same CPU in turn, the
 client another. Ratios are taken within a round; their medians are compared with the targets, and the exit code is 1 if one is
 missed.
 """
@@ -30,8 +30,8 @@ from benchmarks.peers.clients import ClientError, Speed, measure_perf_analyzer, 
 from benchmarks.peers.install import peers_folder, perf_analyzer_path
 from benchmarks.peers.server_process import PeerError
 from benchmarks.peers.triton import MODELS, running_triton
-from benchmarks.processes import RunningServer, on_cpus, running_server
-from benchmarks.report import RATIO_COLUMNS, Ratio, Report, describe_machine, program_options
+from benchmarks.processes import BEFORE_OPTION, THIS, Checkout, RunningServer, on_cpus, running_server
+from benchmarks.report import RATIO_COLUMNS, Ratio, Report, describe_machine, program_options, rounds_text
 
 _Figure = TypeVar("_Figure")
 LOADS = (("simple", None), ("identity_int64", 75_264))
@@ -126,7 +126,7 @@ def measure_beside_triton(report: Report, folder: pathlib.Path, rounds: int, sec
 
 
 def measure_beside_cache(
-    report: Report, folder: pathlib.Path, before: pathlib.Path | None, rounds: int, seconds: float, cpus: Sequence[int]
+    report: Report, folder: pathlib.Path, before: Checkout | None, rounds: int, seconds: float, cpus: Sequence[int]
 ) -> None:
     """Small requests that Triton answers from its response cache, on separate CPUs; also to the bundled server of another checkout, `before`."""
     with contextlib.ExitStack() as stack:
@@ -142,7 +142,7 @@ def measure_beside_cache(
                     options=[f"--cache-directory={folder / 'tritonserver' / 'caches'}", "--cache-config=local,size=16777216"],
                 )
             )
-            checkouts = (None,) if before is None else (None, before)
+            checkouts = (THIS,) if before is None else (THIS, before)
             servers = [
                 stack.enter_context(running_server("--threads=1", "--device=cpu", "--model=simple", checkout=one)) for one in checkouts
             ]
@@ -212,7 +212,7 @@ def main() -> int:
         seconds=(3.0, "length of a run; large batches take twice as long"),
         parts=([*TITLES], "what is measured"),
         peers=peers_folder(),
-        before=(pathlib.Path, "a checkout whose bundled server takes part in `cache`"),
+        before=BEFORE_OPTION,
     )
     cpus = sorted(os.sched_getaffinity(0))
     parts: dict[str, Callable[..., None]] = {
@@ -227,7 +227,7 @@ def main() -> int:
         "Consecutive runs are compared, so only the ratios are meaningful: absolute figures depend on the machine. *Separate CPUs*:",
         "the server on the first CPU, the client on the others; *shared CPUs*: both on all of them.",
         "",
-        f"{describe_machine()} {options.rounds} rounds, runs of at least {options.seconds:g} s.",
+        f"{describe_machine()} {rounds_text(options.rounds)}, runs of at least {options.seconds:g} s.",
     )
     try:
         for part in options.parts:

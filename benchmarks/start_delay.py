@@ -29,7 +29,7 @@ from scipy.stats import binom, kstest
 from benchmarks.peers.canned import INPUTS, MODEL, VERSION, WIDTH, serving
 from benchmarks.peers.server_process import PeerError
 from benchmarks.processes import REALTIME, ROOT, on_cpus, run_perfkit
-from benchmarks.report import Report, describe_machine, program_options, yes_no
+from benchmarks.report import Report, describe_machine, program_options, rounds_text, yes_no
 from perfkit.api_v2.client import make_client
 from perfkit.clock import MonotonicClock
 from perfkit.load.arrivals import Schedule, constant_rate
@@ -171,7 +171,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM stops the server too, as Ctrl-C does
     page, cpus = Report(options.out, "Adherence of an open loop to its schedule"), sorted(os.sched_getaffinity(0))
     page.add(
-        f"{RATE:,} Poisson arrivals per second, 128 B each, to nginx answering from a file; {options.rounds} rounds of {options.seconds:g} s. "
+        f"{RATE:,} Poisson arrivals per second, 128 B each, to nginx answering from a file; {rounds_text(options.rounds)} of {options.seconds:g} s. "
         f"Server and client have a CPU each{', and real-time priority (SCHED_FIFO)' * options.realtime}. "
         f"Start delay: started − intended. {describe_machine()}",
         "",

@@ -11,8 +11,8 @@ The whole run: one load point of 2 s without warm-up against the bundled server,
 and ended is in `latency.hlog`, on the wall clock. CPU time is that of all processes of the command, memory that of the largest. Required: a median
 of at most 2.8 s, and 75 MiB. The exit code is 1 if a requirement is missed.
 
-In each round all programs run one after another in random order: this perfkit, with `--before` that of another checkout, which has its own
-`.venv`, and perf_analyzer where it is installed (`benchmarks/peers/README.md`), with one measurement of 2 s. `--realtime` runs commands and servers
+In each round all programs run one after another in random order: this perfkit, with `--before` that of another checkout,
+and perf_analyzer where it is installed (`benchmarks/peers/README.md`), with one measurement of 2 s. `--realtime` runs commands and servers
 at real-time priority, on a machine that is busy.
 """
 
@@ -32,14 +32,14 @@ from typing import NamedTuple
 import psutil
 
 from benchmarks.peers.install import peers_folder, perf_analyzer_path
-from benchmarks.processes import ROOT, running_server
-from benchmarks.report import Report, describe_machine, program_options, yes_no
+from benchmarks.processes import BEFORE, BEFORE_OPTION, OWN, ROOT, THIS, Checkout, running_server
+from benchmarks.report import Report, describe_machine, program_options, rounds_text, yes_no
 from tests.json_server import serving, v2_handler
 
 ALLOWED_S, ALLOWED_WHOLE_S, ALLOWED_MIB = 0.7, 2.8, 75.0
 PROTOCOLS = ("http", "grpc")
 _FILES = ("result.json", "latency.hlog", "telemetry.csv", "checksums.sha256", "report.html", "report.md", "plots/timeline.svg")
-_OWN, _BEFORE, _PEER = "perfkit", "perfkit before", "perf_analyzer"
+_PEER = "perf_analyzer"
 _COMMANDS = {"perfkit validate": ("validate", str(ROOT / "scenarios/densenet.yaml")), "perfkit run --help": ("run", "--help")}
 
 
@@ -69,12 +69,7 @@ class Parts(NamedTuple):
     to_exit_s: float
 
 
-def perfkit_of(checkout: pathlib.Path) -> list[str]:
-    """The command `perfkit` of a checkout; this one's needs no `.venv` in it."""
-    return [sys.executable if checkout == ROOT else str(checkout / ".venv/bin/python"), "-m", "perfkit"]
-
-
-def measure_start(checkout: pathlib.Path) -> Start:
+def measure_start(checkout: Checkout) -> Start:
     """Runs `perfkit run` against a small server."""
     arrived_s, cpu_s = list[float](), list[float]()
     process: subprocess.Popen[bytes] | None = None
@@ -85,24 +80,24 @@ def measure_start(checkout: pathlib.Path) -> Start:
             cpu_s.append(sum(psutil.Process(process.pid).cpu_times()[:2]))
 
     with serving(v2_handler(on_inference)) as port, tempfile.TemporaryDirectory() as folder:
-        command = [*perfkit_of(checkout), "run", f"http://127.0.0.1:{port}", "-m", "m", "-c", "1", "--duration", "200ms"]
+        command = [*checkout.perfkit, "run", f"http://127.0.0.1:{port}", "-m", "m", "-c", "1", "--duration", "200ms"]
         command += ["--no-report", "--quiet", "--out", f"{folder}/out"]
         began_s = time.perf_counter()
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=checkout)
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=checkout.folder)
         _, errors = process.communicate(timeout=120)
     if len(arrived_s) < 2:
         raise RuntimeError(f"perfkit run sent no load: {errors.decode(errors='replace')}")
     return Start(arrived_s[0], cpu_s[0], arrived_s[1])
 
 
-def measure_run(checkout: pathlib.Path, url: str) -> tuple[Used, Parts]:
+def measure_run(checkout: Checkout, url: str) -> tuple[Used, Parts]:
     """Runs `perfkit run` for one load point of 2 s at a server that runs."""
     settings = ("--set=measure.warmup=0s", "--set=measure.repetitions=1", "--duration=2s")
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "out"
-        command = [*perfkit_of(checkout), "run", url, "-m", "simple", "-c", "1", *settings, "--out", str(out)]
+        command = [*checkout.perfkit, "run", url, "-m", "simple", "-c", "1", *settings, "--out", str(out)]
         began_s = time.time()
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=checkout)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=checkout.folder)
         assert process.stdout is not None
         next(line for line in process.stdout if line.strip())  # the sentence above the table
         summary_s = time.time()
@@ -114,11 +109,11 @@ def measure_run(checkout: pathlib.Path, url: str) -> tuple[Used, Parts]:
     return used, Parts(first_s - began_s, last_s - first_s, summary_s - last_s, began_s + used.wall_s - summary_s)
 
 
-def measure_command(command: Sequence[str], checkout: pathlib.Path = ROOT, *, unless_says: str = "") -> Used:
+def measure_command(command: Sequence[str], folder: pathlib.Path = ROOT, *, unless_says: str = "") -> Used:
     """Runs a command to its end; raises RuntimeError if it fails, unless it says the given text."""
     with tempfile.TemporaryFile() as output:
         began_s = time.time()
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=checkout)
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=folder)
         used = _used(process, began_s)
         output.seek(0)
         said = output.read().decode(errors="replace")
@@ -150,7 +145,7 @@ def _load_times(log: str) -> tuple[float, float]:
     return float(started[1]) + float(rows[0][1]), float(started[1]) + max(float(row[1]) + float(row[2]) for row in rows)
 
 
-def _add_starts(page: Report, checkouts: dict[str, pathlib.Path], rounds: int) -> None:
+def _add_starts(page: Report, checkouts: dict[str, Checkout], rounds: int) -> None:
     """The section on the first request."""
     starts: dict[str, list[Start]] = {name: [] for name in checkouts}
     for checkout in checkouts.values():
@@ -166,12 +161,12 @@ def _add_starts(page: Report, checkouts: dict[str, pathlib.Path], rounds: int) -
             strict=True,
         ):
             page.row(f"{name}: {title}" if len(starts) > 1 else title, *_three(values))
-    is_soon = statistics.median(one.to_first_s for one in starts[_OWN]) < ALLOWED_S
+    is_soon = statistics.median(one.to_first_s for one in starts[OWN]) < ALLOWED_S
     page.is_met &= is_soon
     page.add("", f"Required: a median below {ALLOWED_S:g} s on a quiet core. Met: {yes_no(is_soon)}.")
 
 
-def _add_runs(page: Report, checkouts: dict[str, pathlib.Path], peer: pathlib.Path, rounds: int) -> None:
+def _add_runs(page: Report, checkouts: dict[str, Checkout], peer: pathlib.Path, rounds: int) -> None:
     """The section on the whole run."""
     used, parts = dict[tuple[str, str], list[Used]](), dict[str, list[Parts]]()
 
@@ -180,7 +175,7 @@ def _add_runs(page: Report, checkouts: dict[str, pathlib.Path], peer: pathlib.Pa
             found = measure_peer(peer, url)
         else:
             found, own = measure_run(checkouts[name], url)
-            if name == _OWN:
+            if name == OWN:
                 parts.setdefault(protocol, []).append(own)
         used.setdefault((name, protocol), []).append(found)
 
@@ -200,7 +195,7 @@ def _add_runs(page: Report, checkouts: dict[str, pathlib.Path], peer: pathlib.Pa
         own_used = used[name, protocol]
         cpu_s, peak_mib = (statistics.median(values) for values in list(zip(*own_used, strict=True))[1:])
         page.row(name, protocol, *_three([one.wall_s for one in own_used]), f"{cpu_s:.2f} s", f"{peak_mib:.1f} MiB")
-    worst = [max(statistics.median(one[place] for one in used[_OWN, protocol]) for protocol in PROTOCOLS) for place in (0, 2)]
+    worst = [max(statistics.median(one[place] for one in used[OWN, protocol]) for protocol in PROTOCOLS) for place in (0, 2)]
     is_fast, is_small = worst[0] <= ALLOWED_WHOLE_S, worst[1] <= ALLOWED_MIB
     page.add(
         "",
@@ -209,12 +204,12 @@ def _add_runs(page: Report, checkouts: dict[str, pathlib.Path], peer: pathlib.Pa
     page.is_met &= is_fast and is_small
 
 
-def _add_commands(page: Report, checkouts: dict[str, pathlib.Path], rounds: int) -> None:
+def _add_commands(page: Report, checkouts: dict[str, Checkout], rounds: int) -> None:
     """The section on commands that send nothing."""
     runs: dict[tuple[str, str], Callable[[], Used]] = {}
     for title, words in _COMMANDS.items():
         for name, checkout in checkouts.items():
-            runs[title, name] = lambda words=words, checkout=checkout: measure_command([*perfkit_of(checkout), *words], checkout)  # type: ignore[misc] # mypy cannot infer the defaults
+            runs[title, name] = lambda words=words, checkout=checkout: measure_command([*checkout.perfkit, *words], checkout.folder)  # type: ignore[misc] # mypy cannot infer the defaults
     found: dict[tuple[str, str], list[Used]] = {key: [] for key in runs}
     for _ in range(rounds):
         for key in random.sample(list(runs), len(runs)):
@@ -234,29 +229,29 @@ def main() -> int:
     options = program_options(
         __doc__,
         rounds=(10, "how many starts, and runs over each protocol, are measured"),
-        before=(pathlib.Path, "another checkout with its own .venv, which is measured in each round, too"),
+        before=BEFORE_OPTION,
         peers=peers_folder(),
         realtime=False,
     )
     if options.realtime:  # which what it starts inherits, the servers included
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-    checkouts = {_OWN: ROOT} | ({_BEFORE: options.before.absolute()} if options.before else {})
+    checkouts = {OWN: THIS} | ({BEFORE: options.before} if options.before else {})
     page = Report(options.out, "How long a run takes besides measuring")
     page.add(
         "## From the command to the first request",
         "",
-        f"`perfkit run http://127.0.0.1:PORT -m m -c 1`, {options.rounds} times. {describe_machine()}"
+        f"`perfkit run http://127.0.0.1:PORT -m m -c 1`, {rounds_text(options.rounds)}. {describe_machine()}"
         f"{' Commands and servers at real-time priority.' * options.realtime}",
         "",
     )
     _add_starts(page, checkouts, options.rounds)
     page.section(
         "From the command to its end",
-        f"One load point of 2 s on the bundled server, without warm-up, {options.rounds} times; medians.",
+        f"One load point of 2 s on the bundled server, without warm-up, {rounds_text(options.rounds)}; medians.",
         "",
     )
     _add_runs(page, checkouts, perf_analyzer_path(options.peers), options.rounds)
-    page.section("Commands that send nothing", f"{options.rounds} times.", "")
+    page.section("Commands that send nothing", f"{rounds_text(options.rounds)}.", "")
     _add_commands(page, checkouts, options.rounds)
     return page.write()
 

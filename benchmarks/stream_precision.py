@@ -14,7 +14,7 @@ import sys
 from typing import Any, NamedTuple
 
 from benchmarks.processes import on_cpus, run_perfkit, running_server
-from benchmarks.report import Report, describe_machine
+from benchmarks.report import Report, describe_machine, rounds_text
 from benchmarks.synthetic import closed_loop, scenario
 from benchmarks.synthetic_precision import ALLOWED, allowed_us, precision_options
 
@@ -57,7 +57,7 @@ def main() -> int:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     page = Report(options.out, "Precision of streams")
     page.add(
-        f"Measured by perfkit − declared; medians of {options.rounds} rounds of {options.seconds:g} s at concurrency 1. The server has one CPU, "
+        f"Measured by perfkit − declared; medians of {rounds_text(options.rounds)} of {options.seconds:g} s at concurrency 1. The server has one CPU, "
         f"perfkit another{', both at real-time priority' * options.realtime}. {describe_machine()}",
         f"Allowed, as for single answers: {ALLOWED}",
         "",

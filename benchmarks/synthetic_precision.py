@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.processes import on_cpus, running_server
-from benchmarks.report import Report, describe_machine, program_options
+from benchmarks.report import Report, describe_machine, program_options, rounds_text
 from server_stub.synthetic.declaration import parse_service_model
 from server_stub.synthetic.simulated_queue import SimulatedQueue
 
@@ -182,7 +182,7 @@ def main() -> int:
         lead = f"{max(0.0, float(np.median(measured_us - declared_us))):.0f}us"
     report = Report(options.out, "Precision of the model `synthetic`")
     report.add(
-        f"Measured − declared for a client over HTTP; medians of {options.rounds} rounds of {options.seconds:g} s. The server has one CPU"
+        f"Measured − declared for a client over HTTP; medians of {rounds_text(options.rounds)} of {options.seconds:g} s. The server has one CPU"
         f"{' at real-time priority' if options.realtime else ''}, the client another. {machine}",
         f"The lead is {lead}, {'as given' if options.lead else 'the median error without one'}. Sequential requests: service time; "
         "Poisson arrivals at a rate: response time.",

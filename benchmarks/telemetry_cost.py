@@ -25,7 +25,7 @@ from typing import NamedTuple
 import psutil
 
 from benchmarks.processes import ROOT, run_perfkit, running_server
-from benchmarks.report import Report, describe_machine, program_options, yes_no
+from benchmarks.report import Report, describe_machine, program_options, rounds_text, yes_no
 from benchmarks.synthetic import open_loop, scenario
 from perfkit.process.messages import load_message, message_bytes
 from perfkit.target.address import Address
@@ -147,7 +147,7 @@ def main() -> int:
     options = program_options(__doc__, rounds=6, seconds=20.0, rate=(20.0, "GPU samples per second"))
     page = Report(options.out, "The cost of telemetry")
     page.add(
-        f"{describe_machine()} {options.seconds:g} s per measurement, {options.rounds} rounds.",
+        f"{describe_machine()} {options.seconds:g} s per measurement, {rounds_text(options.rounds)}.",
         "The GPUs are the fake library's, whose calls are nearly free, except for PCIe throughput, which blocks for 20 ms per call:",
         "this is the cost of perfkit's own part, without a real driver's calls. It has not run on a GPU.",
         "",

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from benchmarks.processes import run_perfkit, running_server
-from benchmarks.report import Report, describe_machine, program_options
+from benchmarks.report import Report, describe_machine, program_options, rounds_text
 from benchmarks.synthetic import scenario
 from perfkit.target.started_server import free_ports
 
@@ -69,7 +69,7 @@ def main() -> int:
     """Measures, and publishes the report."""
     options = program_options(__doc__, rounds=6, seconds=15.0)
     page, listen = Report(options.out, "The cost of tracing"), f"127.0.0.1:{free_ports(1)[0]}"
-    page.add(f"{options.rounds} rounds of {options.seconds:g} s; {describe_machine()}", "")
+    page.add(f"{rounds_text(options.rounds)} of {options.seconds:g} s; {describe_machine()}", "")
     page.table(
         "protocol", ">requests/s", ">traced/s", ">p50", ">change", ">width", ">p99", ">change", ">width", ">generator", ">sampler", "met"
     )

@@ -9,7 +9,6 @@ import shlex
 import signal
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from benchmarks.peers.canned import INPUTS, LARGE_MODEL, MODEL, VERSION, framed
-from benchmarks.processes import ROOT, peak_memory_kib, process_tree, run_perfkit, write_scenario
+from benchmarks.processes import ROOT, Checkout, peak_memory_kib, process_tree, run_perfkit, write_scenario
 from perfkit.protocol import protobuf, rest
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
@@ -96,10 +95,10 @@ class Speed(NamedTuple):
     mean_us: float = float("nan")
 
 
-def run_measured(command: Sequence[str], *, accepted_codes: Sequence[int] = (0,), timeout_s: float) -> Usage:
-    """Runs a program to its end. Raises ClientError at another exit code, and HungError at the timeout."""
+def run_measured(command: Sequence[str], *, accepted_codes: Sequence[int] = (0,), timeout_s: float, cwd: pathlib.Path = ROOT) -> Usage:
+    """Runs a program to its end, in a folder. Raises ClientError at another exit code, and HungError at the timeout."""
     with tempfile.TemporaryFile() as stream:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, cwd=ROOT)
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, cwd=cwd)
         peak_kib, end_s, hangs = 0, time.monotonic() + timeout_s, False
         try:
             # wait4 returns the resources used by the process and by the children that it waited for
@@ -178,10 +177,9 @@ def run_perf_analyzer(program: pathlib.Path, load: Load, _folder: pathlib.Path) 
     return read_perf_analyzer(run_measured([str(program), *options, *limits], timeout_s=MAX_RUN_S + load.seconds))
 
 
-def run_closed_loop(program: str | None, load: Load, folder: pathlib.Path) -> Reported:
-    """`perfkit run` with one closed loop, of this checkout or of another program."""
-    command = [sys.executable, "-m", "perfkit"] if program is None else [program]
-    requests, point, usage = run_own(command, closed_scenario(load, load.seconds), folder, load.seconds)
+def run_closed_loop(checkout: Checkout, load: Load, folder: pathlib.Path) -> Reported:
+    """`perfkit run` of a checkout with one closed loop."""
+    requests, point, usage = run_own(checkout, closed_scenario(load, load.seconds), folder, load.seconds)
     return Reported(requests, point["throughput_per_s"], point["service_time_ns"]["p50"] / 1e3, usage)
 
 
@@ -198,18 +196,16 @@ def closed_scenario(load: Load, seconds: float, think_time: str = "0s") -> dict[
         },
         "workload": {"inputs": dict.fromkeys(INPUTS, zeros)},
         "load": {"closed": {"concurrency": [load.concurrency], "think_time": think_time}},
-        "measure": {"warmup": "0s", "duration": f"{seconds}s", "repetitions": 1},
+        "measure": {"warmup": "0s", "duration": f"{seconds}s", "repetitions": 1, "workers": 1},
     }
 
 
-def run_own(
-    program: Sequence[str], scenario: Mapping[str, object], folder: pathlib.Path, seconds: float
-) -> tuple[int, dict[str, Any], Usage]:
+def run_own(checkout: Checkout, scenario: Mapping[str, object], folder: pathlib.Path, seconds: float) -> tuple[int, dict[str, Any], Usage]:
     """The requests of `perfkit run`, its only load point, and what it used; raises ClientError."""
     with tempfile.TemporaryDirectory(dir=folder) as name:
-        command = [*program, "run", str(write_scenario(pathlib.Path(name), scenario)), "--quiet", "--out", f"{name}/out"]
+        command = [*checkout.perfkit, "run", str(write_scenario(pathlib.Path(name), scenario)), "--quiet", "--out", f"{name}/out"]
         # 5: against a server that does nothing, the load generator is the bottleneck; others share the machine with their server
-        usage = run_measured(command, accepted_codes=(0, 5), timeout_s=MAX_RUN_S + seconds)
+        usage = run_measured(command, accepted_codes=(0, 5), timeout_s=MAX_RUN_S + seconds, cwd=checkout.folder)
         (point,) = json.loads(pathlib.Path(name, "out", "result.json").read_text(encoding="utf-8"))["points"]
     requests = point["requests"]
     if requests["ok"] != requests["sent"]:

@@ -1,10 +1,10 @@
 """The cost of a request for perfkit, wrk, h2load and perf_analyzer, on servers that answer from a file.
 
-    python -m benchmarks.peers.compare [--case http-small …] [--rounds 5] [--seconds 12] [--perfkit PATH]
-                                       [--before CHECKOUT] [--instructions 0] [--seed 0] [--without-analyzer] [--hey hey] [--autocannon PATH] [--locust PATH] [--out reports/peers.md]
+    python -m benchmarks.peers.compare [--case http-small …] [--rounds 5] [--seconds 12] [--before CHECKOUT] [--instructions 0]
+                                       [--seed 0] [--without-analyzer] [--hey hey] [--autocannon PATH] [--locust PATH] [--out reports/peers.md]
 
 In every round the clients run one after another: perf_analyzer, then perfkit and its nearest peer in random order, so that both
-see the same state of the machine; and between them the perfkit of another checkout, which has a `.venv` of its own, where `--before` names one. Each runs for a sixth of `--seconds`, then for all of them, then at concurrency 1 for a
+see the same state of the machine; and between them the perfkit of another checkout, where `--before` names one. Each runs for a sixth of `--seconds`, then for all of them, then at concurrency 1 for a
 quarter. perf_analyzer takes most of the time, and can be left out; hey (Debian), autocannon (npm) and locust (PyPI) take part over HTTP
 where their programs are given. The cost of a request is the slope between the short and the long run: CPU seconds, user and system, of the client and
 all processes that it started. So start-up and reports do not count. Ratios are taken within a round; their medians over the
@@ -33,10 +33,10 @@ from benchmarks.peers.install import perf_analyzer_path
 from benchmarks.peers.instructions import PerRequest, count_peer, count_perfkit
 from benchmarks.peers.rounds import comparison_options, cpu_us_per_request, retry_hung
 from benchmarks.peers.server_process import PeerError
-from benchmarks.processes import on_cpus
-from benchmarks.report import RATIO_COLUMNS, Ratio, Report, describe_machine
+from benchmarks.processes import BEFORE, BEFORE_OPTION, OWN, THIS, on_cpus
+from benchmarks.report import RATIO_COLUMNS, Ratio, Report, describe_machine, rounds_text
 
-OWN, BEFORE, ANALYZER = "perfkit", "perfkit before", "perf_analyzer"
+ANALYZER = "perf_analyzer"
 MAX_MEMORY_MIB, P50_FROM, P50_TO = 200, 0.9, 1.1
 SMALL, LARGE = 16, 75_264  # INT32 per input: requests of 128 B and of 602,112 B, which is DenseNet's 3 x 224 x 224 in FP32
 
@@ -140,7 +140,7 @@ def ratios_of(case: Case, rounds: Mapping[str, Sequence[Figures]]) -> list[Ratio
 def add_case(report: Report, name: str, case: Case, measured: Measured) -> None:
     """A case's part of the report."""
     rounds = measured.rounds
-    report.section(f"{name}: {case.elements * 8:,} B per request, concurrency {case.concurrency}, {len(rounds[OWN])} rounds")
+    report.section(f"{name}: {case.elements * 8:,} B per request, concurrency {case.concurrency}, {rounds_text(len(rounds[OWN]))}")
     low, high = min(measured.loads), max(measured.loads)
     report.add(f"Load average at the ends of the rounds {low:.1f} to {high:.1f}; steal {measured.steal:.1%} of the CPUs' time.", "")
     report.table("client", ">CPU per request", ">throughput", ">p50 at concurrency 1", ">peak memory")
@@ -206,17 +206,8 @@ def run_case(case: Case, clients: Mapping[str, Client], options: argparse.Namesp
 
 
 def _count(client: str, options: argparse.Namespace, load: Load, folder: pathlib.Path) -> PerRequest:
-    if client not in (OWN, BEFORE):
-        return count_peer(client, load, folder)
-    python = pathlib.Path(sys.executable)
-    if program := options.perfkit if client == OWN else options.before and _program_of(options.before):
-        python = pathlib.Path(program).with_name("python")
-    return count_perfkit(python, load, folder)
-
-
-def _program_of(checkout: str) -> str:
-    """The perfkit of another checkout."""
-    return str(pathlib.Path(checkout, ".venv", "bin", "perfkit").absolute())
+    checkouts = {OWN: THIS, BEFORE: options.before}
+    return count_perfkit(client, checkouts[client], load, folder) if client in checkouts else count_peer(client, load, folder)
 
 
 def _cpu_times() -> tuple[int, int]:
@@ -238,29 +229,28 @@ def main() -> int:
         __doc__,
         CASES,
         seconds=(12.0, "length of a client's long run"),
-        perfkit=(str, "the perfkit to measure (default: this checkout)"),
-        before=(str, "a checkout of perfkit with a .venv, which takes part"),
+        before=BEFORE_OPTION,
         instructions=(0, "how often the instructions of a request are counted"),
         without_analyzer=(False, "compare with wrk and h2load alone"),
         hey=(str, "the program of hey, which takes part over HTTP"),
-        autocannon=(str, "the same of autocannon"),
-        locust=(str, "the same of locust"),
+        autocannon=(str, "the program of autocannon, which takes part over HTTP"),
+        locust=(str, "the program of locust, which takes part over HTTP"),
     )
     analyzer = functools.partial(run_perf_analyzer, perf_analyzer_path(options.peers))
     clients: dict[str, Client] = {
         "wrk": run_wrk,
         "h2load": run_h2load,
         ANALYZER: analyzer,
-        OWN: functools.partial(run_closed_loop, options.perfkit),
+        OWN: functools.partial(run_closed_loop, THIS),
     }
     if options.before:
-        clients[BEFORE] = functools.partial(run_closed_loop, _program_of(options.before))
+        clients[BEFORE] = functools.partial(run_closed_loop, options.before)
     programs = {name: getattr(options, name) for name in FURTHER}
     clients |= {name: functools.partial(run, programs[name]) for name, run in FURTHER.items() if programs[name]}
     report, order = Report(options.out, "The cost of a request: perfkit, wrk, h2load and perf_analyzer"), random.Random(options.seed)
     report.add(
         HOW_TO_READ,
-        f"{describe_machine()} Congestion control of TCP, which shapes large transfers: {_congestion_control()}. {options.rounds} rounds, long runs of {options.seconds:g} s.",
+        f"{describe_machine()} Congestion control of TCP, which shapes large transfers: {_congestion_control()}. {rounds_text(options.rounds)}, long runs of {options.seconds:g} s.",
     )
     try:
         for name in options.case:

@@ -6,7 +6,7 @@
 Both send requests of 128 B to nginx, which answers from a file on a CPU of its own. Neither client's word counts: a raw socket reads the
 packets that begin a request, with the instants at which the kernel passed them on. Request k of a constant rate is due k / rate after the first;
 the schedule's origin is put where the earliest request is on time, for each client and run. Beside it stand the start delay that perfkit
-reports itself, and the CPU time of its worker. `--before` is a checkout of another version with its own `.venv`, which takes part in each round.
+reports itself, and the CPU time of its worker. With `--before`, another checkout takes part in each round.
 Needs root, for the raw socket. The exit code is 1 if perfkit's median p99 or p99.9 is above perf_analyzer's at a rate.
 """
 
@@ -32,10 +32,10 @@ from benchmarks.peers.clients import MAX_RUN_S, ClientError, run_measured
 from benchmarks.peers.install import peers_folder, perf_analyzer_path
 from benchmarks.peers.rounds import in_rounds
 from benchmarks.peers.server_process import PeerError
-from benchmarks.processes import REALTIME, on_cpus, run_perfkit
-from benchmarks.report import Report, describe_machine, program_options
+from benchmarks.processes import BEFORE, BEFORE_OPTION, OWN, REALTIME, THIS, Checkout, on_cpus, run_perfkit
+from benchmarks.report import Report, describe_machine, program_options, rounds_text
 
-OWN, BEFORE, ANALYZER = "perfkit", "perfkit before", "perf_analyzer"
+ANALYZER = "perf_analyzer"
 _SO_TIMESTAMPNS, _ETH_P_IP, _SOL_PACKET, _PACKET_STATISTICS = 35, 0x0800, 263, 6  # of Linux; Python's socket module has no names for them
 _BUFFER_BYTES = 2**26
 _WINDOWS = 3  # fewer never suffice
@@ -108,7 +108,7 @@ def lateness(stamps: list[int], rate_per_s: float, told: tuple[float, ...] = ())
     return Lateness(p50, p99, p99_9, largest, per_s, told)
 
 
-def run_own(port: int, rate_per_s: float, seconds: float, *, realtime: bool, checkout: pathlib.Path | None = None) -> Lateness:
+def run_own(port: int, rate_per_s: float, seconds: float, *, realtime: bool, checkout: Checkout = THIS) -> Lateness:
     """`perfkit run` of this checkout or another with an open loop; raises ClientError."""
     scenario = {
         "target": {"url": f"http://127.0.0.1:{port}", "model": MODEL, "version": VERSION},
@@ -145,13 +145,12 @@ def main() -> int:
     """Prints the table; the exit code is 1 if perfkit is later than perf_analyzer."""
     options = program_options(
         __doc__, out="lateness", rate=([100.0, 1000.0, 5000.0], "requests a second"), rounds=5, seconds=(8.0, "length of a run"),
-        realtime=(False, "clients and server at real-time priority"), peers=peers_folder(),
-        before=(pathlib.Path, "a checkout of another version, with its .venv"),
+        realtime=(False, "clients and server at real-time priority"), peers=peers_folder(), before=BEFORE_OPTION,
     )  # fmt: skip
     report, cpus = Report(options.out, "How late open loops send, by the kernel's stamps"), sorted(os.sched_getaffinity(0))
     report.add(
         f"{describe_machine()}{' Clients and server at real-time priority.' * options.realtime} Server and clients have separate CPUs.",
-        f"Requests of 128 B at a constant rate; microseconds after they were due, medians of {options.rounds} rounds with the least and the most.",
+        f"Requests of 128 B at a constant rate; microseconds after they were due, medians of {rounds_text(options.rounds)} with the least and the most.",
     )
     report.table(
         "rate",

@@ -46,7 +46,7 @@ from benchmarks.peers.llm_programs import (
     version,
 )
 from benchmarks.processes import RunningServer, running_server
-from benchmarks.report import Report, describe_machine, program_options
+from benchmarks.report import Report, describe_machine, program_options, rounds_text
 from server_stub.synthetic.declaration import parse_service_model
 from server_stub.synthetic.simulated_queue import SimulatedQueue
 
@@ -156,7 +156,7 @@ def compare_costs(report: Report, clients: Mapping[str, LlmClient], options: arg
     report.section(
         "CPU per request and per event",
         f"Closed loops; events of one token. The cost of an event is that by which requests of {LONG_TOKENS} tokens cost more than those of {SHORT_TOKENS}, shared among "
-        f"the tokens between. Medians of {options.rounds} round{'s' * (options.rounds != 1)}{_at(options, 'cost')}, with the lowest and the highest; the ratio of medians only where no two rounds are in the other order. What clients do before "
+        f"the tokens between. Medians of {rounds_text(options.rounds)}{_at(options, 'cost')}, with the lowest and the highest; the ratio of medians only where no two rounds are in the other order. What clients do before "
         "the first and after the last requests is not in it, such as the reading of prompts and the making of reports.",
         "",
     )

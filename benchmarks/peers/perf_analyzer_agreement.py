@@ -26,7 +26,7 @@ from benchmarks.peers.install import perf_analyzer_path
 from benchmarks.peers.rounds import comparison_options, in_rounds
 from benchmarks.peers.server_process import PeerError
 from benchmarks.peers.triton import TRAFFIC_MODELS, Triton, running_triton
-from benchmarks.report import RATIO_COLUMNS, Ratio, Report, describe_machine
+from benchmarks.report import RATIO_COLUMNS, Ratio, Report, describe_machine, rounds_text
 
 OWN, ANALYZER = "perfkit", "perf_analyzer"
 LOW, HIGH = 0.9, 1.1
@@ -111,7 +111,7 @@ def compare(options: argparse.Namespace, programs: Mapping[str, Sequence[str]], 
     report, order = Report(options.out, "The same command lines on perf_analyzer and on perfkit"), random.Random(options.seed)
     report.add(
         f"`python -m benchmarks.peers.perf_analyzer_agreement`: perf_analyzer 2.60 and `perfkit perf-analyzer` on the same Triton {triton.version}.",
-        f"{describe_machine()} {options.rounds} rounds; three windows of {options.interval / 1000:g} s each time (`-p {options.interval} -s 999 -r 3`).",
+        f"{describe_machine()} {rounds_text(options.rounds)}; three windows of {options.interval / 1000:g} s each time (`-p {options.interval} -s 999 -r 3`).",
         "",
     )
     cases = {title: CASES[title] for title in options.case or CASES}

@@ -1,6 +1,6 @@
 """Streams and other kinds of traffic: perfkit beside perf_analyzer on the same Triton, in the same minutes.
 
-    python -m benchmarks.peers.traffic [--case stream-1 …] [--rounds 5] [--seconds 6] [--perfkit PATH] [--seed 0]
+    python -m benchmarks.peers.traffic [--case stream-1 …] [--rounds 5] [--seconds 6] [--seed 0]
                                        [--peers FOLDER] [--out reports/traffic-peers.md]
 
 One Triton serves the models of `triton_traffic_models`. In every round both clients run one after the other, in random order; each
@@ -28,7 +28,8 @@ from benchmarks.peers.install import perf_analyzer_path
 from benchmarks.peers.rounds import comparison_options, cpu_us_per_request, in_rounds, retry_hung
 from benchmarks.peers.server_process import PeerError
 from benchmarks.peers.triton import TRAFFIC_MODELS, Triton, running_triton
-from benchmarks.report import RATIO_COLUMNS, Ratio, Report, describe_machine
+from benchmarks.processes import THIS
+from benchmarks.report import RATIO_COLUMNS, Ratio, Report, describe_machine, rounds_text
 
 OWN, ANALYZER = "perfkit", "perf_analyzer"
 MIN_THROUGHPUT, MAX_P50, MAX_CPU = 0.95, 1.05, 1.0
@@ -145,7 +146,7 @@ def run_perf_analyzer(program: pathlib.Path, case: Case, triton: Triton, seconds
     return dataclasses.replace(reported, requests=counted_requests(triton, case.model) - before)
 
 
-def run_perfkit(program: Sequence[str], case: Case, triton: Triton, seconds: float, folder: pathlib.Path) -> Reported:
+def run_perfkit(case: Case, triton: Triton, seconds: float, folder: pathlib.Path) -> Reported:
     """`perfkit run` with one closed loop; raises ClientError."""
     scenario = {
         "name": "traffic",
@@ -155,7 +156,7 @@ def run_perfkit(program: Sequence[str], case: Case, triton: Triton, seconds: flo
         "measure": {"warmup": "0s", "duration": f"{seconds}s", "repetitions": 1, "workers": 1},
     }
     before = counted_requests(triton, case.model)
-    _, point, usage = run_own(program, scenario, folder, seconds)
+    _, point, usage = run_own(THIS, scenario, folder, seconds)
     sent = counted_requests(triton, case.model) - before
     return Reported(sent, point["throughput_per_s"], point["service_time_ns"]["p50"] / 1e3, usage)
 
@@ -179,13 +180,12 @@ def ratios_of(rounds: Mapping[str, Sequence[Figures]]) -> list[Ratio]:
 def run_case(case: Case, triton: Triton, options: argparse.Namespace, order: random.Random) -> dict[str, list[Figures]]:
     """All rounds of a case; raises ClientError or PeerError."""
     analyzer = perf_analyzer_path(options.peers)
-    own = [sys.executable, "-m", "perfkit"] if options.perfkit is None else [options.perfkit]
     with tempfile.TemporaryDirectory(prefix="perfkit-traffic-") as name:
         folder = pathlib.Path(name)
 
         def figures(client: str) -> Figures:
             short, long = (
-                run_perfkit(own, case, triton, seconds, folder)
+                run_perfkit(case, triton, seconds, folder)
                 if client == OWN
                 else retry_hung(functools.partial(run_perf_analyzer, analyzer, case, triton, seconds, folder))
                 for seconds in (options.seconds / 3, options.seconds)
@@ -197,14 +197,13 @@ def run_case(case: Case, triton: Triton, options: argparse.Namespace, order: ran
 
 def main() -> int:
     """Prints the tables; the exit code is 1 if a target is missed or a client failed."""
-    perfkit = (str, "the perfkit to measure (default: this checkout)")
-    options = comparison_options(__doc__, CASES, seconds=(6.0, "length of a client's long run"), perfkit=perfkit)
+    options = comparison_options(__doc__, CASES, seconds=(6.0, "length of a client's long run"))
     report, order = Report(options.out, "Streams, sequences and shared memory: perfkit beside perf_analyzer"), random.Random(options.seed)
     try:
         with running_triton(options.peers, models=TRAFFIC_MODELS) as triton:
             report.add(
                 HOW_TO_READ,
-                f"Triton {triton.version}, {os.cpu_count()} CPUs shared by server and clients. {describe_machine()} {options.rounds} rounds, long runs of "
+                f"Triton {triton.version}, {os.cpu_count()} CPUs shared by server and clients. {describe_machine()} {rounds_text(options.rounds)}, long runs of "
                 f"{options.seconds:g} s.",
                 "",
             )

@@ -3,8 +3,9 @@
 import pytest
 
 from benchmarks.peers.clients import ClientError
-from benchmarks.peers.compare import BEFORE, CASES, OWN, Figures, ratios_of
-from benchmarks.peers.instructions import PerRequest, _Count, _difference, _totals
+from benchmarks.peers.compare import CASES, Figures, ratios_of
+from benchmarks.peers.instructions import PerRequest, _Count, _counted, _difference, _totals
+from benchmarks.processes import BEFORE, OWN
 
 LOG = "==7== Events    : Ir sysCount sysTime\n==7== Collected : 2086000 4100 33\n==7==\n"
 
@@ -37,3 +38,14 @@ def test_counts_that_say_nothing_are_refused(tmp_path):
         _totals(log)
     with pytest.raises(ClientError, match=r"wrk sent 10 requests and then 1009 .*too busy"):
         _difference("wrk", _Count(10, 5, 5), _Count(1009, 6, 6))
+    for more in (_Count(1010, 5, 6), _Count(1010, 6, 5)):
+        with pytest.raises(ClientError, match=r"wrk took [01] instructions and [01] system calls for 1,000 more requests"):
+            _difference("wrk", _Count(10, 5, 5), more)
+
+
+def test_a_log_of_an_earlier_run_does_not_count(tmp_path):
+    log = tmp_path / "log"
+    log.write_text(LOG, encoding="utf-8")
+    with pytest.raises(ClientError, match="counted nothing"):
+        _counted(log, lambda _: 10, "0s")
+    assert _counted(log, lambda requests: log.write_text(LOG, encoding="utf-8") and requests, 10) == _Count(10, 2_086_000, 4100)
