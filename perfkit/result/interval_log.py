@@ -1,17 +1,16 @@
 """The lines of `latency.hlog`, written and read: the times of each second of each load point, as an HdrHistogram log."""
 
 import collections
-import hashlib
 import pathlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from perfkit.errors import ResultError
 from perfkit.figures.declaration import declared
+from perfkit.input_file import open_input
 from perfkit.recorder.histogram import decode, encode
 from perfkit.recorder.recording import OF_ALL_LOADS
 from perfkit.result.checksums import verify
-from perfkit.result.json_file import read_bytes
 from perfkit.result.model import Point, Result
 from perfkit.result.rotating_log import LOG_FILE, log_files
 from perfkit.stats.buckets import BucketCounts
@@ -22,7 +21,7 @@ _WINDOW = re.compile(rf"#\[Window p(?P<point>\d{{1,9}})\.r(?P<repetition>\d{{1,9
 LOG_TAGS = {one.figure.recorded: one.figure.log_tag for one in declared(Point) if one.figure.log_tag}
 """The end of an interval's tag, by the name of its times."""
 _TAG = re.compile(rf"p(?P<point>\d{{1,9}})\.r(?P<repetition>\d{{1,9}})\.(?P<times>{'|'.join(LOG_TAGS.values())})")
-_LARGEST_BYTES = 4 * 2**30
+_LONGEST_LINE_BYTES = 2**20
 
 
 class MissingLogError(ResultError):
@@ -141,12 +140,16 @@ def _check_counts(file: pathlib.Path, result: Result, counts: Mapping[tuple[int,
             )
 
 
-def _read_lines(file: pathlib.Path) -> list[str]:
+def _read_lines(file: pathlib.Path) -> Iterator[str]:
+    """One after the other: a file has up to 64 MiB. A line that is too long comes in pieces, which are no intervals."""
     try:
-        data = read_bytes(file, _LARGEST_BYTES)
-        verify(file, hashlib.sha256(data).hexdigest())
-        return data.decode("ascii").splitlines()
+        with open_input(file) as opened:
+            verify(file)
+            while line := opened.readline(_LONGEST_LINE_BYTES):
+                yield line.decode("ascii").rstrip("\r\n")
     except FileNotFoundError:
         raise MissingLogError(f"{file}: cannot be read: No such file or directory") from None
+    except OSError as error:
+        raise ResultError(f"{file}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ResultError(f"{file}: cannot be read: {error}") from None

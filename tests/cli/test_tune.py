@@ -3,6 +3,7 @@
 The server is as quick as its instances: the truth is known. Whatever ends the command, its configuration is the one before, to the byte.
 """
 
+import itertools
 import json
 import pathlib
 import shlex
@@ -46,10 +47,16 @@ def tuned(tmp_path, arguments):
     return outcome
 
 
-def interrupted(perfkit, triton, tmp_path, text="round 2"):
-    """A tune under way, whose server has another configuration by now."""
+def start(perfkit, triton, tmp_path, act):
+    """A tune; its server calls `act` with it when it loads the other configuration for the second time: windows of both are measured by then."""
+    eights = itertools.count(1)
+
+    def on_load(config):
+        if config is not None and json.loads(config)["instance_group"][0]["count"] == 8 and next(eights) == 2:
+            act(running)
+
+    triton.on_load = on_load
     running = perfkit.start(*options(triton, tmp_path, "--indifference", "50%", time=ENOUGH), is_undisturbed=True)
-    running.wait_for_line(text)
     return running
 
 
@@ -152,8 +159,9 @@ def test_a_dry_run_changes_nothing(triton, tmp_path, capsys):
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_a_tune_with_the_configuration_put_back(perfkit, triton, tmp_path, number, code):
-    before = triton.loaded
-    running = interrupted(perfkit, triton, tmp_path)
+    before, is_loading = triton.loaded, threading.Event()
+    running = start(perfkit, triton, tmp_path, lambda _: is_loading.set())
+    assert is_loading.wait(WAIT_S)
     running.signal(number)
     finished = running.finish()
     assert finished.code == code, finished.stderr
@@ -165,14 +173,12 @@ def test_a_signal_ends_a_tune_with_the_configuration_put_back(perfkit, triton, t
 @pytest.mark.parametrize(("is_explicit", "code"), [(True, 130), (False, 6)])
 def test_two_interrupts_while_a_configuration_is_loaded_end_a_tune_once_it_is_put_back(perfkit, triton, tmp_path, is_explicit, code):
     before, loads, goes_on = triton.loaded, threading.Event(), threading.Event()
-    running = interrupted(perfkit, triton, tmp_path)
 
-    def hang(config):
-        if config is not None and json.loads(config)["instance_group"][0]["count"] == 8 and not goes_on.is_set():
-            loads.set()
-            goes_on.wait(WAIT_S)
+    def hang(_):
+        loads.set()
+        goes_on.wait(WAIT_S)
 
-    triton.on_load = hang
+    running = start(perfkit, triton, tmp_path, hang)
     assert loads.wait(WAIT_S)
     running.signal(signal.SIGINT)
     running.wait_for_line("the server is put back")
@@ -189,15 +195,8 @@ def test_two_interrupts_while_a_configuration_is_loaded_end_a_tune_once_it_is_pu
 
 def test_a_killed_tune_is_told_by_the_next_command_and_put_back(perfkit, triton, tmp_path, capsys):
     before = triton.loaded
-    running = interrupted(perfkit, triton, tmp_path)
-
-    def kill(config):
-        if config is not None and json.loads(config)["instance_group"][0]["count"] == 8:
-            running.signal(signal.SIGKILL)
-
-    triton.on_load = kill
+    running = start(perfkit, triton, tmp_path, lambda tune: tune.signal(signal.SIGKILL))
     assert running.finish().code == -signal.SIGKILL
-    triton.on_load = lambda _: None
     assert triton.loaded != before
 
     def run(name):
@@ -226,18 +225,17 @@ def test_a_killed_tune_is_told_by_the_next_command_and_put_back(perfkit, triton,
 
 def test_a_killed_tune_goes_on_where_it_was(perfkit, triton, tmp_path):
     before = triton.loaded
-    running = interrupted(perfkit, triton, tmp_path)
-    running.signal(signal.SIGKILL)
-    running.finish()
+    running = start(perfkit, triton, tmp_path, lambda tune: tune.signal(signal.SIGKILL))
+    assert running.finish().code == -signal.SIGKILL
     measured = (tmp_path / "tune" / "windows.jsonl").read_text().rpartition("\n")[0]
+    assert measured
     tuned(tmp_path, options(triton, tmp_path, "--resume", "--indifference", "50%", time="20s"))
     assert (tmp_path / "tune" / "windows.jsonl").read_text().startswith(measured)
     assert triton.loaded == before
 
 
 def test_a_server_that_is_lost_is_said_with_the_command_that_puts_it_back(perfkit, triton, tmp_path):
-    running = interrupted(perfkit, triton, tmp_path)
-    triton.is_explicit = False
+    running = start(perfkit, triton, tmp_path, lambda _: setattr(triton, "is_explicit", False))
     finished = running.finish()
     assert finished.code == 6
     assert f"perfkit tune --restore {tmp_path / 'tune'}" in finished.stderr
