@@ -137,22 +137,22 @@ class HttpInference:
         except ProtocolError as error:
             raise HttpLayerError(str(error), error.kind) from None
         body, json_length, shared = resolve_http_request(body, json_length, self._regions)
-        place = model.definition.name, model.version, body, json_length
+        model_name, model_version = model.definition.name, model.version
         request: AnyRequest
         is_new = False
         if json_length == 0 or not body:
-            described = request = raw_request(model.definition, model.version, body)
-        elif (known := self._heads.find(*place)) is not None:
+            described = request = raw_request(model.definition, model_version, body)
+        elif (known := self._heads.find(model_name, model_version, body, json_length)) is not None:
             described, request = known.template.request, known
         else:
-            described = request = rest.decode_infer_request(*place)
+            described = request = rest.decode_infer_request(model_name, model_version, body, json_length)
             is_new = True
         if shared.inputs:
             request = shared.fill(whole_request(request))
         encode = functools.partial(self._encode, described, accept_encoding, shared)
         response = await model.infer(request, arrived_ns, encode, trace)
         if is_new:
-            self._heads.add(*place, described)
+            self._heads.add(model_name, model_version, body, json_length, described)
         return response
 
     def _encode(self, request: InferRequest, accept_encoding: str, shared: SharedTensors, response: InferResponse) -> HttpResponse:

@@ -39,19 +39,18 @@ class Layout(NamedTuple):
         return {name: np.ndarray(shape, dtype, data[place]) for name, place, dtype, shape in self.reads}
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class RequestTemplate:
     """What requests have in common that differ in the data of their inputs only."""
 
-    __slots__ = ("layout", "request")
-
-    def __init__(self, request: InferRequest) -> None:
-        self.request = request
-        """One of them, whose inputs have no data."""
-        self.layout: Layout | None = None
-        """Set by `Layouts` once their model has accepted one of them."""
+    request: InferRequest
+    """One of them, whose inputs have no data."""
+    layout: Layout | None = None
+    """Set by `Layouts` once their model has accepted one of them."""
 
 
-class RepeatedRequest(NamedTuple):
+@dataclasses.dataclass(slots=True, eq=False)  # not frozen, and no tuple: each request makes one, and these take twice as long to make
+class RepeatedRequest:
     """A request that is like an earlier one but for the data of its inputs."""
 
     template: RequestTemplate
@@ -72,7 +71,7 @@ def make_template(request: InferRequest) -> RequestTemplate | None:
 
 def whole_request(request: AnyRequest) -> InferRequest:
     """A request with the data of its inputs."""
-    if isinstance(request, InferRequest):
+    if not isinstance(request, RepeatedRequest):
         return request
     common = request.template.request
     inputs = tuple(dataclasses.replace(tensor, raw=raw) for tensor, raw in zip(common.inputs, request.data, strict=True))
@@ -92,10 +91,10 @@ class Layouts:
         The inputs are None if they are not arrays as they are in the request's bytes; see `input_arrays`. If they are, a repeated request is
         returned without its data.
         """
-        if isinstance(request, InferRequest):
+        if not isinstance(request, RepeatedRequest):
             batch_size, layout = self._find(request)
             return request, batch_size, None if layout is None else layout.arrays([tensor.raw for tensor in request.inputs])
-        template, data = request
+        template = request.template
         layout = template.layout
         if layout is None or layout.definition is not self._definition:
             whole = whole_request(request)
@@ -103,7 +102,7 @@ class Layouts:
             if layout is None:
                 return whole, batch_size, None
             template.layout = layout
-        return template.request, layout.batch_size, layout.arrays(data)
+        return template.request, layout.batch_size, layout.arrays(request.data)
 
     def _find(self, request: InferRequest) -> tuple[int, Layout | None]:
         tensors = [(tensor.name, tensor.datatype, tensor.shape, tensor.raw.__class__, len(tensor.raw)) for tensor in request.inputs]
