@@ -69,7 +69,7 @@ class TimerPacer(Pacer):
     @override
     async def wait_until_ns(self, instant_ns: int) -> None:
         left_ns = instant_ns - self._now_ns()
-        lead_ns = min(self._lead_ns, SPIN_NS + left_ns // 10)  # at high rates little more than the busy wait, which would take the core
+        lead_ns = min(self._lead_ns, left_ns // 4)  # at high rates a busy wait before each instant would take the core
         if left_ns > lead_ns:
             await self._sleep_until(instant_ns - lead_ns)
             if lead_ns == self._lead_ns:
