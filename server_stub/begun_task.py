@@ -1,4 +1,7 @@
-"""Coroutines that begin at once: one that never waits, such as a request to a model on the event loop, costs no task and no turn of the loop."""
+"""Starts coroutines at once, without a task: only a coroutine that has to wait for something gets one.
+
+A request to a model on the event loop never waits, so that it costs no task and no turn of the loop.
+"""
 
 import asyncio
 from collections.abc import Coroutine, Generator
@@ -10,10 +13,10 @@ _Result = TypeVar("_Result")
 
 
 class _Begun(Coroutine[Any, Any, _Result]):
-    """The rest of a coroutine that waits for `awaited`, which its task is still to learn."""
+    """The rest of a coroutine that waits for `awaited`, a future or None, for the task that is to run it."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, _Result], awaited: Any) -> None:
-        self._coroutine, self._awaited = coroutine, [awaited]
+        self._coroutine, self._awaited = coroutine, [awaited]  # emptied once the task has it
 
     @override
     def send(self, value: Any) -> Any:
@@ -21,7 +24,10 @@ class _Begun(Coroutine[Any, Any, _Result]):
 
     @override
     def throw(self, *error: Any) -> Any:
-        self._awaited.clear()
+        if self._awaited:
+            awaited = self._awaited.pop()
+            if awaited is not None and isinstance(error[0], asyncio.CancelledError):
+                awaited.cancel()  # as the task does it with what it waits for
         return self._coroutine.throw(*error)
 
     @override

@@ -64,7 +64,7 @@ class Log:
 
     @property
     def is_verbose(self) -> bool:
-        """Whether requests are logged."""
+        """Whether requests are logged. Where each request passes, it is asked before `request`, which saves most of them a call."""
         return self.settings.is_verbose
 
     def request(self, protocol: str, request: str, status: str, duration_ns: int) -> None:

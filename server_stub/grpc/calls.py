@@ -54,7 +54,7 @@ class CallConnection(Protocol):
     loop: asyncio.AbstractEventLoop
     max_message_bytes: int
     begun_calls: "list[Call]"
-    """Calls with a time-out that begin with the bytes just received: `start_deadline` follows once these are taken."""
+    """The calls with a time-out whose headers are among the bytes being read. The connection calls their `start_deadline` after these bytes."""
 
     def admit(self, stream: ServerStream) -> bool:
         """Counts a call that begins, or ends it: there are too many."""
@@ -100,8 +100,12 @@ class Call:
     def start_deadline(self) -> None:
         """Let the call end once its time-out has passed, unless it is over."""
         timeout_ns = self._stream.headers.timeout_ns
-        if timeout_ns is not None and not self._is_closed:
+        if timeout_ns is None or self._is_closed:
+            return
+        if timeout_ns:
             self._deadline = self._connection.loop.call_later(timeout_ns / _NS_PER_S, self._expire)
+        else:
+            self._expire()
 
     def fail(self, error: StatusError) -> None:
         """End the call, unless it is over."""
@@ -154,8 +158,16 @@ class UnaryCall(Call):
             self.fail(_CARDINALITY if self._stream.reader.is_empty else _INCOMPLETE)
         elif not self._stream.reader.is_empty:
             self.fail(_INCOMPLETE)
+        elif self._stream.headers.timeout_ns is not None and self._is_late():
+            self.fail(_DEADLINE_EXCEEDED)
         elif self._connection.admit(self._stream):
             self._task = begin_task(self._connection.loop, self._respond(self._request))
+
+    def _is_late(self) -> bool:
+        """Whether the call's time-out has passed, by the clock of the event loop, which stands still while bytes are read."""
+        if self._deadline is None:  # it began with these bytes
+            return self._stream.headers.timeout_ns == 0
+        return self._deadline.when() <= self._connection.loop.time()
 
     async def _respond(self, request: Message) -> None:
         self._request = None  # the method alone keeps its memory

@@ -19,6 +19,7 @@ from server_stub.grpc.calls import Call, Methods, StatusError, StreamingCall, Un
 from server_stub.grpc.connections import GrpcPort
 from server_stub.grpc.repeated_messages import RepeatedMessages
 from server_stub.grpc.stream import Stream
+from server_stub.inference.layouts import AnyRequest
 from server_stub.inference.model import Model
 from server_stub.service import Service
 from server_stub.shared_memory.shared_tensors import resolve_grpc_request
@@ -50,29 +51,33 @@ class GrpcFrontEnd(GrpcPort):
 
     async def _infer(self, encoded: Buffer, call: Call) -> Sequence[Buffer]:
         arrived_ns = time.monotonic_ns()
-        request, data, model, finish = self._read(encoded)
+        request, model, finish = self._read(encoded)
         if model.definition.is_decoupled:
             raise ProtocolError("ModelInfer RPC doesn't support models with decoupled transaction policy", ErrorKind.UNSUPPORTED)
         trace = None
         if self._tracer.is_on:
-            trace = self._tracer.start("GRPC", request.model, call.metadata.get(KEY, ""), arrived_ns, arrived_ns)
+            trace = self._tracer.start("GRPC", model.definition.name, call.metadata.get(KEY, ""), arrived_ns, arrived_ns)
         try:
-            return await model.infer(request, arrived_ns, lambda response: self._messages.encode(finish(response)), trace, data)
+            return await model.infer(request, arrived_ns, lambda response: self._messages.encode(finish(response)), trace)
         finally:
             if trace is not None:
                 call.on_sent(functools.partial(self._tracer.finish, trace, time.monotonic_ns()))
 
-    def _read(self, encoded: Buffer) -> tuple[InferRequest, Sequence[Buffer] | None, Model, Callable[[InferResponse], InferResponse]]:
+    def _read(self, encoded: Buffer) -> tuple[AnyRequest, Model, Callable[[InferResponse], InferResponse]]:
         if (known := self._messages.find(encoded)) is not None:
-            request, data = known
-            return request, data, self._repository.find(request.model, request.version), _unchanged
+            common = known.template.request
+            return known, self._repository.find(common.model, common.version), _unchanged
         parsed, shared = resolve_grpc_request(protobuf.parse_infer_request(encoded), self._regions)
         request, finish = protobuf.read_infer_request(parsed), _unchanged
         if shared.inputs or shared.outputs:
             request, finish = shared.fill(request), shared.finish
-        else:
-            self._messages.add(encoded, request)
-        return request, None, self._repository.find(request.model, request.version), finish
+        elif parsed.raw_contents:
+            finish = functools.partial(self._remember, encoded, request)
+        return request, self._repository.find(request.model, request.version), finish
+
+    def _remember(self, encoded: Buffer, request: InferRequest, response: InferResponse) -> InferResponse:
+        self._messages.add(encoded, request)
+        return response
 
     async def _stream(self, requests: AsyncIterator[Buffer], call: StreamingCall) -> None:
         tracing: dict[str, Any] = {"tracer": self._tracer, "traceparent": call.metadata.get(KEY, "")}

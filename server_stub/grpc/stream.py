@@ -14,9 +14,9 @@ from google.protobuf.message import DecodeError
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import protobuf, v2_pb2, wire_format
-from perfkit.protocol.message import InferRequest, InferResponse
+from perfkit.protocol.message import InferResponse
 from perfkit.protocol.tensor import Buffer
-from server_stub.inference.layouts import with_data
+from server_stub.inference.layouts import AnyRequest, whole_request
 from server_stub.inference.model import Model
 from server_stub.log import Log
 from server_stub.tracing.request_trace import RequestTrace
@@ -27,8 +27,8 @@ _FINAL, _WANTS_FINAL = "triton_final_response", "triton_enable_empty_final_respo
 _INFER_RESPONSE_TAG = 2 << 3 | 2  # field 2, length-delimited
 
 
-ReadRequest: TypeAlias = Callable[[Buffer], tuple[InferRequest, Sequence[Buffer] | None, Model, Callable[[InferResponse], InferResponse]]]
-"""Decodes a request, see `with_data`, and finds its model. The returned function processes each response before it is encoded."""
+ReadRequest: TypeAlias = Callable[[Buffer], tuple[AnyRequest, Model, Callable[[InferResponse], InferResponse]]]
+"""Decodes a request and finds its model. The returned function processes each response before it is encoded."""
 
 
 class _Outgoing(NamedTuple):
@@ -98,23 +98,22 @@ class Stream:
         self._latest = own
         is_accepted, trace = False, None
         try:
-            request, data, model, finish = self._read_request(encoded)
-            trace = self._tracer.start("GRPC", request.model, self._traceparent, waiting_since_ns, arrived_ns)
+            request, model, finish = self._read_request(encoded)
+            trace = self._tracer.start("GRPC", model.definition.name, self._traceparent, waiting_since_ns, arrived_ns)
             if model.definition.is_decoupled:
                 own.set_result(None)
-                async with contextlib.aclosing(model.responses(with_data(request, data), arrived_ns, trace)) as responses:
+                whole = whole_request(request)
+                async with contextlib.aclosing(model.responses(whole, arrived_ns, trace)) as responses:
                     async for response in responses:
                         is_accepted = True
                         await self._responses.put(_Outgoing(_encode(finish(response), is_final=False), trace, is_last=False))
-                if request.parameters.get(_WANTS_FINAL) is True:
-                    await self._responses.put(_Outgoing(_encode(InferResponse(request.model, "", (), request.id), is_final=True), trace))
+                if whole.parameters.get(_WANTS_FINAL) is True:
+                    await self._responses.put(_Outgoing(_encode(InferResponse(whole.model, "", (), whole.id), is_final=True), trace))
                 elif trace is not None:
                     await self._responses.put(_Outgoing(None, trace))
                 return
             is_accepted = True
-            encoded_response = await model.infer(
-                request, arrived_ns, lambda response: _encode(finish(response), is_final=True), trace, data
-            )
+            encoded_response = await model.infer(request, arrived_ns, lambda response: _encode(finish(response), is_final=True), trace)
         except ProtocolError as error:
             encoded_response = self._encode_error(encoded, error, is_accepted=is_accepted)
         except Exception as error:  # noqa: BLE001 - an error in one request must not end the others

@@ -21,11 +21,10 @@ from perfkit.protocol.tensor import Buffer
 from server_stub.begun_task import begin_task
 from server_stub.http.inference import HttpInference, HttpResponse, RequestHead, body_timeout_response
 from server_stub.http.request_buffer import RequestBuffer
+from server_stub.inference.repetition import MAX_HEAD_BYTES, MAX_REMEMBERED, remember
 from server_stub.options import Limits
 
-_MAX_HEAD_BYTES = 2**12
 _MAX_SMALL_BYTES = 2**16  # requests with larger bodies are received into a buffer
-_MAX_HEADS = 2**10
 _PATH = re.compile(rb"/v2/models/([\w.-]+)(?:/versions/([0-9]+))?/infer", re.ASCII)
 _HEADER_LENGTH = rest.HEADER_LENGTH.lower().encode()
 # headers of requests that need aiohttp; a traceparent is one unless it is written as all clients do, because `HeadCache` takes that out
@@ -43,7 +42,7 @@ class HeadCache:
 
     def find(self, received: bytes) -> tuple[RequestHead, int] | None:
         """The head at the beginning of `received`, and its length. None if it is incomplete or not for the fast path."""
-        end = received.find(b"\r\n\r\n", 0, _MAX_HEAD_BYTES) + 4
+        end = received.find(b"\r\n\r\n", 0, MAX_HEAD_BYTES) + 4
         if end < 4:
             return None
         encoded = received[:end]
@@ -63,9 +62,7 @@ class HeadCache:
         head = parse_head(encoded)
         if head is None or head.body_bytes > self._max_body_bytes:
             return None
-        if len(self._known) >= _MAX_HEADS:  # only a client whose heads all differ gets here, and the cache does not help it
-            self._known.clear()
-        self._known[encoded] = head
+        remember(self._known, encoded, head)
         return head
 
 
@@ -107,7 +104,7 @@ def parse_head(encoded: bytes) -> RequestHead | None:
     return RequestHead(path[1].decode(), (path[2] or b"").decode(), length, None if header_length is None else header_length.decode())
 
 
-@functools.lru_cache(_MAX_HEADS)
+@functools.lru_cache(MAX_REMEMBERED)
 def _encode_head(status: int, headers: tuple[tuple[str, str], ...], body_bytes: int) -> bytes:
     fields = "".join([f"{name}: {value}\r\n" for name, value in headers])
     return f"HTTP/1.1 {status} {_REASONS[status]}\r\n{fields}Content-Length: {body_bytes}\r\n\r\n".encode("latin-1")
@@ -231,7 +228,7 @@ class FastPathConnection:
         if self._large is not None:
             self._process_large()
             return
-        parsed = self._heads.find(self._buffer.head(_MAX_HEAD_BYTES))
+        parsed = self._heads.find(self._buffer.head(MAX_HEAD_BYTES))
         if parsed is not None and self._is_for_buffer(parsed[0]):
             self._begin_large(*parsed)
         else:
@@ -274,7 +271,7 @@ class FastPathConnection:
             self._awaits_body, self._read_timer = True, self._loop.call_later(self._limits.body_timeout_s, self._abandon_body)
 
     def _respond_to(self, head: RequestHead, body: Buffer) -> None:
-        if self._read_timer is not None:
+        if self._read_timer is not None:  # asked here, because most requests have none and a call would cost more
             self._stop_read_timer()
         self._awaits_body = False
         task = begin_task(self._loop, self._respond(head, body))

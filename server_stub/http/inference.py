@@ -13,7 +13,7 @@ from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.protocol.tensor import Buffer
 from server_stub.http.repeated_heads import RepeatedHeads
 from server_stub.inference.conversion import raw_request
-from server_stub.inference.layouts import with_data
+from server_stub.inference.layouts import AnyRequest, whole_request
 from server_stub.inference.model import Model
 from server_stub.service import Service
 from server_stub.shared_memory.shared_tensors import SharedTensors, omit_shared_outputs, resolve_http_request
@@ -137,14 +137,23 @@ class HttpInference:
         except ProtocolError as error:
             raise HttpLayerError(str(error), error.kind) from None
         body, json_length, shared = resolve_http_request(body, json_length, self._regions)
+        model_name, model_version = model.definition.name, model.version
+        request: AnyRequest
+        is_new = False
         if json_length == 0 or not body:
-            request, data = raw_request(model.definition, model.version, body), None
+            described = request = raw_request(model.definition, model_version, body)
+        elif (known := self._heads.find(model_name, model_version, body, json_length)) is not None:
+            described, request = known.template.request, known
         else:
-            request, data = self._heads.decode(model.definition.name, model.version, body, json_length)
-            if shared.inputs:
-                request, data = shared.fill(with_data(request, data)), None
-        encode = functools.partial(self._encode, request, accept_encoding, shared)
-        return await model.infer(request, arrived_ns, encode, trace, data)
+            described = request = rest.decode_infer_request(model_name, model_version, body, json_length)
+            is_new = True
+        if shared.inputs:
+            request = shared.fill(whole_request(request))
+        encode = functools.partial(self._encode, described, accept_encoding, shared)
+        response = await model.infer(request, arrived_ns, encode, trace)
+        if is_new:
+            self._heads.add(model_name, model_version, body, json_length, described)
+        return response
 
     def _encode(self, request: InferRequest, accept_encoding: str, shared: SharedTensors, response: InferResponse) -> HttpResponse:
         response = shared.finish(response)

@@ -8,11 +8,10 @@ from typing import Any, NamedTuple, TypeVar
 from perfkit.errors import ErrorKind, ProtocolError, UsageError
 from perfkit.override import override
 from perfkit.protocol.message import InferRequest, InferResponse
-from perfkit.protocol.tensor import Buffer
 from server_stub.executors.array import Arrays, Executor, Inputs
 from server_stub.inference.conversion import input_arrays, make_response
 from server_stub.inference.definition import ModelDefinition
-from server_stub.inference.layouts import Layout, Layouts, with_data
+from server_stub.inference.layouts import AnyRequest, Layouts
 from server_stub.inference.model import Model
 from server_stub.scheduling.batching import BatchingPolicy, BatchingQueue
 from server_stub.scheduling.model_statistics import Timing
@@ -65,24 +64,15 @@ class ExecutedModel(Model):
 
     @override
     async def infer(
-        self,
-        request: InferRequest,
-        arrived_ns: int,
-        encode: Callable[[InferResponse], _Encoded],
-        trace: RequestTrace | None = None,
-        data: Sequence[Buffer] | None = None,
+        self, request: AnyRequest, arrived_ns: int, encode: Callable[[InferResponse], _Encoded], trace: RequestTrace | None = None
     ) -> _Encoded:
         """Statistics count from the moment the request joins the queue."""
-        batch_size, layout = self._layouts.find(request, data)
-        if layout is None:
-            request = with_data(request, data)
-        elif data is None:
-            data = [tensor.raw for tensor in request.inputs]
+        checked, batch_size, inputs = self._layouts.read(request)
         with self.in_flight:
-            queued = QueuedRequest(request, batch_size, time.monotonic_ns(), trace, layout, data)
+            queued = QueuedRequest(checked, batch_size, time.monotonic_ns(), trace, inputs)
             if trace is None:
                 return encode(await self._scheduler.submit(queued))
-            trace.enqueue(self.definition.name, self.version, request.id, queued.enqueued_ns)
+            trace.enqueue(self.definition.name, self.version, checked.id, queued.enqueued_ns)
             try:
                 response = await self._scheduler.submit(queued)
             finally:
@@ -204,10 +194,7 @@ class BatchExecution(Execution):
         return [self._inputs(queued) if not queued.controls else {**self._inputs(queued), **queued.controls} for queued in batch]
 
     def _inputs(self, queued: QueuedRequest) -> Inputs:
-        if queued.layout is None or queued.data is None:
-            return input_arrays(self._definition, queued.request, self._executor)
-        layout: Layout = queued.layout
-        return layout.arrays(queued.data)
+        return input_arrays(self._definition, queued.request, self._executor) if queued.inputs is None else queued.inputs
 
     def _split_outputs(self, batch: Sequence[QueuedRequest], outputs: Arrays) -> Sequence[InferResponse]:
         if len(batch) == 1:

@@ -1,8 +1,8 @@
-"""What requests have in common whose tensors are alike but for their data: they are checked once, and their inputs read without ado."""
+"""Cache of checked request layouts: requests that differ in the data of their inputs only are checked once."""
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -14,14 +14,7 @@ from server_stub.inference.definition import ModelDefinition
 from server_stub.inference.repetition import remember
 
 _IN_REQUEST = (bytes, bytearray, memoryview)
-
-
-def with_data(request: InferRequest, data: Sequence[Buffer] | None) -> InferRequest:
-    """A request with the bytes of its inputs, if it is the form of several: their common part, whose inputs are empty but announce bytes of these sizes."""
-    if data is None:
-        return request
-    inputs = [dataclasses.replace(tensor, raw=raw) for tensor, raw in zip(request.inputs, data, strict=True)]
-    return dataclasses.replace(request, inputs=tuple(inputs))
+_MAX_PARTS = 16  # inputs, outputs and parameters of a request with a template, which limits the template's memory
 
 
 class _Read(NamedTuple):
@@ -34,8 +27,10 @@ class _Read(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """A checked request without its data."""
+    """How the inputs of requests to a model are read, once one of them has been checked."""
 
+    definition: ModelDefinition
+    """The model's."""
     batch_size: int
     reads: tuple[_Read, ...]
 
@@ -44,27 +39,70 @@ class Layout(NamedTuple):
         return {name: np.ndarray(shape, dtype, data[place]) for name, place, dtype, shape in self.reads}
 
 
+@dataclasses.dataclass(slots=True, eq=False)
+class RequestTemplate:
+    """What requests have in common that differ in the data of their inputs only."""
+
+    request: InferRequest
+    """One of them, whose inputs have no data."""
+    layout: Layout | None = None
+    """Set by `Layouts` once their model has accepted one of them."""
+
+
+@dataclasses.dataclass(slots=True, eq=False)  # not frozen, and no tuple: each request makes one, and these take twice as long to make
+class RepeatedRequest:
+    """A request that is like an earlier one but for the data of its inputs."""
+
+    template: RequestTemplate
+    data: Sequence[Buffer]
+    """Of each of the template's inputs, as long as in all requests of the template."""
+
+
+AnyRequest: TypeAlias = InferRequest | RepeatedRequest
+
+
+def make_template(request: InferRequest) -> RequestTemplate | None:
+    """The template of requests like this one; None if it has too many tensors or parameters to be remembered."""
+    if len(request.inputs) + len(request.outputs) + len(request.parameters) > _MAX_PARTS:
+        return None
+    inputs = tuple(dataclasses.replace(tensor, raw=b"") for tensor in request.inputs)
+    return RequestTemplate(dataclasses.replace(request, inputs=inputs))
+
+
+def whole_request(request: AnyRequest) -> InferRequest:
+    """A request with the data of its inputs."""
+    if not isinstance(request, RepeatedRequest):
+        return request
+    common = request.template.request
+    inputs = tuple(dataclasses.replace(tensor, raw=raw) for tensor, raw in zip(common.inputs, request.data, strict=True))
+    return dataclasses.replace(common, inputs=inputs)
+
+
 class Layouts:
     """The layouts of a model's requests so far."""
 
     def __init__(self, definition: ModelDefinition) -> None:
         self._definition = definition
         self._known: dict[object, Layout] = {}
-        self._forms: dict[int, tuple[InferRequest, Layout]] = {}  # by the form's id, which no other one has as long as it is here
 
-    def find(self, request: InferRequest, data: Sequence[Buffer] | None = None) -> tuple[int, Layout | None]:
-        """See `check_request`, and the request's layout; None if its inputs are not bytes of the request that are arrays as they are.
+    def read(self, request: AnyRequest) -> tuple[InferRequest, int, Inputs | None]:
+        """Check a request; see `check_request`. Returns it, its batch size and the model's inputs.
 
-        With `data`, see `with_data`, the request is a form.
+        The inputs are None if they are not arrays as they are in the request's bytes; see `input_arrays`. If they are, a repeated request is
+        returned without its data.
         """
-        if data is None:
-            return self._find(request)
-        if (known := self._forms.get(id(request))) is not None:
-            return known[1].batch_size, known[1]
-        batch_size, layout = self._find(with_data(request, data))
-        if layout is not None:
-            remember(self._forms, id(request), (request, layout))
-        return batch_size, layout
+        if not isinstance(request, RepeatedRequest):
+            batch_size, layout = self._find(request)
+            return request, batch_size, None if layout is None else layout.arrays([tensor.raw for tensor in request.inputs])
+        template = request.template
+        layout = template.layout
+        if layout is None or layout.definition is not self._definition:
+            whole = whole_request(request)
+            batch_size, layout = self._find(whole)
+            if layout is None:
+                return whole, batch_size, None
+            template.layout = layout
+        return template.request, layout.batch_size, layout.arrays(request.data)
 
     def _find(self, request: InferRequest) -> tuple[int, Layout | None]:
         tensors = [(tensor.name, tensor.datatype, tensor.shape, tensor.raw.__class__, len(tensor.raw)) for tensor in request.inputs]
@@ -77,7 +115,8 @@ class Layouts:
             return batch_size, None
         places = {tensor.name: place for place, tensor in enumerate(request.inputs)}
         arrays = input_arrays(self._definition, request)
-        layout = Layout(batch_size, tuple(_Read(name, places[name], array.dtype, array.shape) for name, array in arrays.items()))
+        reads = tuple(_Read(name, places[name], array.dtype, array.shape) for name, array in arrays.items())
+        layout = Layout(self._definition, batch_size, reads)
         if len(request.outputs) <= len(self._definition.outputs):
             remember(self._known, key, layout)
         return batch_size, layout

@@ -3,14 +3,14 @@
 import abc
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol.message import InferRequest, InferResponse
-from perfkit.protocol.tensor import Buffer
 from server_stub.inference.definition import ModelDefinition
+from server_stub.inference.layouts import AnyRequest
 from server_stub.scheduling.model_statistics import FailureReason, Statistics
 from server_stub.tracing.request_trace import RequestTrace
 
@@ -53,17 +53,11 @@ class Model(abc.ABC):
 
     @abc.abstractmethod
     async def infer(
-        self,
-        request: InferRequest,
-        arrived_ns: int,
-        encode: Callable[[InferResponse], _Encoded],
-        trace: RequestTrace | None = None,
-        data: Sequence[Buffer] | None = None,
+        self, request: AnyRequest, arrived_ns: int, encode: Callable[[InferResponse], _Encoded], trace: RequestTrace | None = None
     ) -> _Encoded:
         """The response, encoded by `encode`. Raises ProtocolError if the request does not fit the model or the model fails.
 
         `arrived_ns` is the monotonic time at which the whole request had been received. A `trace` gets the instants of the request.
-        With `data`, the request is what several have in common, and those are the bytes of its inputs.
         """
 
     async def responses(

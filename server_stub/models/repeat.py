@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TypeVar
 
 import numpy as np
@@ -10,10 +10,11 @@ import numpy as np
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.override import override
 from perfkit.protocol.message import InferRequest, InferResponse
-from perfkit.protocol.tensor import Buffer, Datatype
+from perfkit.protocol.tensor import Datatype
 from server_stub.executors.array import Arrays
 from server_stub.inference.conversion import check_request, input_arrays, make_response
 from server_stub.inference.definition import ModelDefinition, TensorDefinition
+from server_stub.inference.layouts import AnyRequest
 from server_stub.inference.model import Model
 from server_stub.scheduling.model_statistics import FailureReason, Timing
 from server_stub.tracing.request_trace import RequestTrace
@@ -34,12 +35,7 @@ class RepeatModel(Model):
 
     @override
     async def infer(
-        self,
-        request: InferRequest,
-        arrived_ns: int,
-        encode: Callable[[InferResponse], _Encoded],
-        trace: RequestTrace | None = None,
-        data: Sequence[Buffer] | None = None,
+        self, request: AnyRequest, arrived_ns: int, encode: Callable[[InferResponse], _Encoded], trace: RequestTrace | None = None
     ) -> _Encoded:
         """Always raises, since there is no single response."""
         raise ProtocolError(f"model '{NAME}' is decoupled: its responses are only available on a stream", ErrorKind.UNSUPPORTED)

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, Protocol
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.override import override
 from perfkit.protocol.message import InferRequest, InferResponse
-from perfkit.protocol.tensor import Buffer
 from server_stub.tracing.request_trace import RequestTrace
 
 
@@ -21,9 +20,8 @@ class QueuedRequest:
     batch_size: int
     enqueued_ns: int
     trace: RequestTrace | None = None
-    layout: Any = None
-    """How its inputs are read from `data`, for the model's execution; None if they are read from the request itself."""
-    data: Sequence[Buffer] | None = None
+    inputs: Mapping[str, Any] | None = None
+    """The model's inputs as arrays, which `request` may lack; None if they are read from it when it is executed."""
     is_queued: bool = False
     """Whether it is in the queue. Set by the scheduler, like `outcome` and `waiter`."""
     outcome: InferResponse | ProtocolError | None = None
@@ -53,6 +51,9 @@ class Selection(NamedTuple):
 class RequestQueue(Protocol):
     """The waiting requests of a model, and the order in which they are served. Times are monotonic nanoseconds."""
 
+    never_waits: bool = False
+    """Whether a request that finds an instance idle is always the next batch, so that it need not join the queue."""
+
     def add(self, queued: QueuedRequest, now_ns: int) -> None:
         """Add a request. Raises ProtocolError if the queue is full or does not accept it."""
 
@@ -74,6 +75,8 @@ class RequestQueue(Protocol):
 
 class FifoQueue(RequestQueue):
     """First in, first out, one request at a time."""
+
+    never_waits = True
 
     def __init__(self) -> None:
         self._waiting: collections.deque[QueuedRequest] = collections.deque()

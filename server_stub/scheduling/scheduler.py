@@ -15,7 +15,7 @@ from perfkit.override import override
 from perfkit.protocol.message import InferResponse
 from server_stub.scheduling.alarm import Alarm, MakeAlarm, make_alarm
 from server_stub.scheduling.model_statistics import FailureReason, Statistics, Timing
-from server_stub.scheduling.request_queue import FifoQueue, QueuedRequest, RequestQueue
+from server_stub.scheduling.request_queue import QueuedRequest, RequestQueue
 
 
 class BatchResult(NamedTuple):
@@ -46,9 +46,15 @@ class Instances(Protocol):
     """The number of batches executed at a time."""
     prefetch_count: int
     """The number of further batches accepted meanwhile, so that an instance need not wait for the event loop between two."""
+    never_waits: bool = False
+    """Whether no batch ever waits for an idle instance, because the event loop itself executes each batch by `execute`."""
 
     def start(self, batch: Sequence[QueuedRequest], on_finished: Callable[[BatchResult], None]) -> None:
         """Start executing a batch. `on_finished` is called in the event loop with its result."""
+
+    def execute(self, batch: Sequence[QueuedRequest]) -> BatchResult:
+        """Execute a batch; only of instances that are always idle."""
+        raise AssertionError("these instances may be busy")
 
     def close(self) -> None:
         """Wait until nothing is being executed."""
@@ -56,6 +62,8 @@ class Instances(Protocol):
 
 class InlineInstance(Instances):
     """One instance on the event loop, for models that execute faster than a thread wakes up."""
+
+    never_waits = True
 
     def __init__(self, execution: Execution) -> None:
         self.count, self.prefetch_count = 1, 0
@@ -66,8 +74,8 @@ class InlineInstance(Instances):
         """The batch has been executed when this returns."""
         on_finished(self.execute(batch))
 
+    @override
     def execute(self, batch: Sequence[QueuedRequest]) -> BatchResult:
-        """Execute a batch."""
         return self._execution.finish(self._execution.begin(batch))
 
     @override
@@ -130,8 +138,7 @@ class Scheduler:
         make_alarm: MakeAlarm = make_alarm,
     ) -> None:
         self._queue, self._instances, self._statistics, self._now_ns, self._make_alarm = queue, instances, statistics, now_ns, make_alarm
-        # in such a queue nothing ever waits, so that requests do without it
-        self._execute = instances.execute if isinstance(instances, InlineInstance) and isinstance(queue, FifoQueue) else None
+        self._execute = instances.execute if instances.never_waits and queue.never_waits else None
         self._idle = list(reversed(range(instances.count + instances.prefetch_count)))
         self._is_dispatching = self._is_closed = False
         self._alarm: Alarm | None = None  # made in the loop, and only if the queue lets requests wait
@@ -143,7 +150,10 @@ class Scheduler:
         return len(self._queue) + max(0, self._instances.prefetch_count - len(self._idle))
 
     async def submit(self, queued: QueuedRequest) -> InferResponse:
-        """Queue a checked request and wait for its response. Raises ProtocolError if it is rejected or the model fails."""
+        """The response to a checked request, which is executed at once if nothing ever waits here, and is otherwise queued and waited for.
+
+        Raises ProtocolError if it is rejected or the model fails.
+        """
         if self._execute is not None and not self._is_closed:
             batch = (queued,)
             self._finish(batch, self._execute(batch))
@@ -174,7 +184,7 @@ class Scheduler:
         self._instances.close()
 
     async def _wait(self, queued: QueuedRequest) -> None:
-        """Until there is an outcome. A request that is cancelled leaves the queue."""
+        """Wait for the outcome of a request. If it is cancelled, it leaves the queue."""
         queued.waiter = asyncio.get_running_loop().create_future()
         self._waiting.add(queued)
         try:
@@ -245,7 +255,7 @@ class Scheduler:
 
 
 def _settle(queued: QueuedRequest, outcome: InferResponse | ProtocolError) -> None:
-    """The outcome is known, unless it was before."""
+    """Set the outcome of a request, unless it has one."""
     if queued.outcome is None:
         queued.outcome = outcome
         if queued.waiter is not None and not queued.waiter.done():  # its client may have disconnected

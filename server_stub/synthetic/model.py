@@ -2,16 +2,16 @@
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from typing import TypeVar
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.override import override
 from perfkit.protocol.message import InferRequest, InferResponse
-from perfkit.protocol.tensor import Buffer, Datatype
+from perfkit.protocol.tensor import Datatype
 from server_stub.inference.conversion import check_request, input_arrays, make_response
 from server_stub.inference.definition import ModelDefinition, TensorDefinition
-from server_stub.inference.layouts import with_data
+from server_stub.inference.layouts import AnyRequest, whole_request
 from server_stub.inference.model import Model
 from server_stub.scheduling.model_statistics import FailureReason, Timing
 from server_stub.synthetic.dispatch import BatchDispatcher, DepartureTimer, Execution
@@ -43,20 +43,16 @@ class SyntheticModel(Model):
 
     @override
     async def infer(
-        self,
-        request: InferRequest,
-        arrived_ns: int,
-        encode: Callable[[InferResponse], _Encoded],
-        trace: RequestTrace | None = None,
-        data: Sequence[Buffer] | None = None,
+        self, request: AnyRequest, arrived_ns: int, encode: Callable[[InferResponse], _Encoded], trace: RequestTrace | None = None
     ) -> _Encoded:
         """The simulated service time includes decoding, checking and encoding."""
         if self.definition.is_decoupled:
             raise ProtocolError(f"model '{NAME}' is decoupled: its responses are only available on a stream", ErrorKind.UNSUPPORTED)
-        batch_size, response = self._answer(with_data(request, data))
+        whole = whole_request(request)
+        batch_size, response = self._answer(whole)
         encoded = encode(response)
         with self.in_flight:
-            await self.serve(arrived_ns, batch_size, request.id, trace)
+            await self.serve(arrived_ns, batch_size, whole.id, trace)
         return encoded
 
     @override

@@ -34,7 +34,7 @@ class Tracer:
 
     @property
     def is_on(self) -> bool:
-        """Whether requests are traced at all."""
+        """Whether requests are traced at all. Where each request passes, it is asked before `start`, which saves most of them a call."""
         return self.settings.is_on
 
     def start(self, front_end: FrontEnd, model: str, traceparent: str, wait_started_ns: int, received_ns: int) -> RequestTrace | None:

@@ -9,8 +9,8 @@ import pytest
 
 from tests.docs.snippets import ROOT
 
-BY_HAND = {"map-walk", "new-user-trial"}
-"""Reports that no program makes: what a reader met, and what changes took."""
+BY_HAND = {"map-walk", "new-user-trial", "server-request-time"}
+"""Reports that no program makes: what changes took, what a reader met, and what several profilers found."""
 REPORTS = sorted(path.stem for path in (ROOT / "reports").glob("*.md"))
 TEXT = (ROOT / "docs/trust.md").read_text(encoding="utf-8")
 COMMANDS = dict(re.findall(r"^\| \[[\w-]+\]\(\.\./reports/([\w-]+)\.md\) \| `([^`]+)` \|", TEXT, re.MULTILINE))

@@ -69,6 +69,18 @@ async def test_a_cancellation_reaches_the_place_where_the_coroutine_waits(turns)
     with pytest.raises(asyncio.CancelledError):
         await task
     assert steps == ["cancelled"]
+    assert answer.cancelled(), "as a task cancels what it waits for"
+
+
+async def test_a_cancellation_reaches_a_coroutine_that_waits_for_its_next_turn():
+    async def run():
+        await asyncio.sleep(0)
+
+    task = begin_task(asyncio.get_running_loop(), run())
+    assert task is not None
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 async def test_an_error_before_the_first_wait_goes_to_the_handler_of_the_loop():

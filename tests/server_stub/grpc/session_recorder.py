@@ -3,6 +3,8 @@
 import collections
 import types
 
+import hpack
+
 from perfkit.protocol import http2
 from perfkit.protocol.http2 import HeaderBlockReader, frame
 from server_stub.devices.host_memory import HostMemory
@@ -138,3 +140,21 @@ def call(message, stream_id=1):
 
 def settings_frame(**values):
     return http2.settings({getattr(http2, name.upper()): value for name, value in values.items()})
+
+
+def trailers_of(payload):
+    """The decoded headers of a frame, which were written without a table."""
+    return {str(name): str(value) for name, value in hpack.Decoder().decode(payload)}
+
+
+class Unread:
+    """The connection of calls whose methods are never scheduled."""
+
+    def __init__(self, session, loop):
+        self.session, self.loop, self.max_message_bytes, self.begun_calls = session, loop, 1 << 30, []
+
+    def admit(self, _):
+        return True
+
+    async def until_writable(self):
+        pass

@@ -1,11 +1,9 @@
 """Calls on perfkit's own HTTP/2: deadlines, cancellations, wrong calls, large messages, clients that do not read, and the server's end."""
 
 import asyncio
-import socket
 from typing import Any
 
 import grpc
-import hpack
 import numpy as np
 import psutil
 import pytest
@@ -18,7 +16,8 @@ from server_stub.grpc.calls import StreamingCall, UnaryCall
 from server_stub.grpc.message_reader import Message
 from tests.conditions import wait_until
 from tests.server_stub.grpc.h2_caller import SERVICE, Caller, framed
-from tests.server_stub.grpc.session_recorder import GREETING, call, data_frame, frames_of, headers_frame, opened
+from tests.server_stub.grpc.raw_client import RawClient
+from tests.server_stub.grpc.session_recorder import Unread, call, data_frame, headers_frame, opened, trailers_of
 
 OK, INVALID_ARGUMENT, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE = 0, 3, 4, 8, 12, 13, 14
 OK_TRAILERS = http2.encode_headers([("grpc-status", "0")])
@@ -156,46 +155,6 @@ def test_a_message_that_is_not_compressed_may_have_an_encoding(server):
             assert outcome(caller, "ServerLive", LIVE, (b"grpc-encoding", encoding))[0] == OK
 
 
-class RawClient:
-    """A connection for literal frames."""
-
-    def __init__(self, port):
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
-        self._came = b""
-        self.send(GREETING)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc):
-        self._socket.close()
-
-    def send(self, data):
-        self._socket.sendall(data)
-
-    def read(self):
-        """The next frame; None at the connection's end."""
-        while len(self._came) < 9 or len(self._came) < 9 + int.from_bytes(self._came[:3]):
-            data = self._socket.recv(1 << 16)
-            if not data:
-                assert not self._came
-                return None
-            self._came += data
-        length = 9 + int.from_bytes(self._came[:3])
-        first, self._came = self._came[:length], self._came[length:]
-        return frames_of(first)[0]
-
-    def until(self, kind, stream_id=0, flags=0):
-        """Read up to a frame of that type, stream and flags, and return the frames of that stream."""
-        frames: list[tuple[int, int, int, bytes]] = []
-        while not frames or frames[-1][0] != kind or frames[-1][1] & flags != flags:
-            one = self.read()
-            assert one is not None
-            if one[2] == stream_id:
-                frames.append(one)
-        return frames
-
-
 @pytest.mark.parametrize(
     ("changed", "status"), [({":method": "GET"}, "405"), ({"content-type": "application/json"}, "415"), ({"content-type": None}, "415")]
 )
@@ -276,19 +235,6 @@ def test_a_client_that_does_not_read_its_stream_is_not_read_and_others_are_serve
     assert (len(lengths), min(lengths) > 20_000, trailers[3]) == (sent, True, OK_TRAILERS)
 
 
-class Unread:
-    """The connection of calls whose methods are never scheduled."""
-
-    def __init__(self, session, loop):
-        self.session, self.loop, self.max_message_bytes, self.begun_calls = session, loop, 1 << 30, []
-
-    def admit(self, _):
-        return True
-
-    async def until_writable(self):
-        pass
-
-
 async def test_a_stream_with_too_many_waiting_requests_is_ended():
     async def take_none(_requests, _call):
         await asyncio.Event().wait()
@@ -304,7 +250,7 @@ async def test_a_stream_with_too_many_waiting_requests_is_ended():
     assert recorder.take_written() == b""
     streaming.receive(Message(b"", is_compressed=False))
     written = recorder.take_written()
-    trailers = {str(name): str(value) for name, value in hpack.Decoder().decode(written[9 : 9 + written[2]])}
+    trailers = trailers_of(written[9 : 9 + written[2]])
     assert (trailers["grpc-status"], trailers["grpc-message"]) == ("8", "more than 65,536 requests of the stream wait")
     assert recorder.session.streams == {}
 

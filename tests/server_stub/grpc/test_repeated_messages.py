@@ -10,7 +10,8 @@ from perfkit.protocol import protobuf, v2_pb2
 from perfkit.protocol.message import InferRequest, InferResponse, RequestedOutput
 from perfkit.protocol.tensor import Datatype, Tensor, tensor_from_array
 from server_stub.grpc.repeated_messages import RepeatedMessages
-from server_stub.inference.layouts import with_data
+from server_stub.inference.layouts import whole_request
+from server_stub.inference.repetition import MAX_REMEMBERED
 
 # model_name "m", an input "a" INT8 of shape [2], one "b" INT8 of shape [1], and their data
 HEAD = b"\x0a\x01m" + b"\x2a\x0c\x0a\x01a\x12\x04INT8\x1a\x01\x02" + b"\x2a\x0c\x0a\x01b\x12\x04INT8\x1a\x01\x01"
@@ -21,13 +22,18 @@ def message(first, second, head=HEAD):
 
 
 def read(messages, encoded):
-    """As the front end does it: a message is remembered once it has been read."""
-    found = messages.find(encoded)
-    if found is None:
-        found = protobuf.decode_infer_request(bytes(encoded))
-        messages.add(encoded, found)
-        return found, False
-    return with_data(*found), True
+    """The request in a message, and whether it was known; it is remembered, as the front end does it once it has answered it."""
+    known = messages.find(encoded)
+    if known is None:
+        request = protobuf.read_infer_request(protobuf.parse_infer_request(encoded))
+        messages.add(encoded, request)
+        return request, False
+    return whole_request(known), True
+
+
+def named(model):
+    """The message of another model whose name is that long."""
+    return message(b"xy", b"z", HEAD.replace(b"\x01m", bytes([len(model)]) + model))
 
 
 def test_the_second_message_is_read_from_the_first():
@@ -65,13 +71,68 @@ def test_large_messages_keep_their_data_as_views():
     assert bytes(request.inputs[0].raw) == bytes(size - 1) + b"\x07"
 
 
-def test_messages_that_all_differ_displace_the_known_ones_slowly():
-    messages, known = RepeatedMessages(), message(b"xy", b"z")
-    for number in range(3):
-        read(messages, known.replace(b"m", bytes([ord("a") + number])))
-    read(messages, known)
-    assert [read(messages, message(b"xy", b"z", HEAD.replace(b"m", bytes([0x30 + n % 10]))))[1] for n in range(50)] == [False] * 50
-    assert read(messages, known)[1] is True
+def test_of_messages_that_all_differ_one_in_a_hundred_displaces_the_oldest_of_its_length():
+    messages, known = RepeatedMessages(), [named(b"known-%d" % number) for number in range(4)]
+    others = [named(b"other%02d" % number) for number in range(100)]
+    assert {len(one) for one in (*known, *others)} == {len(known[0])}
+    for one in known:
+        read(messages, one)
+    assert not any(read(messages, one)[1] for one in others[:-1])
+    assert [messages.find(one) is not None for one in (*known, *others)] == [True] * 4 + [False] * 100
+    read(messages, others[-1])
+    assert [messages.find(one) is not None for one in (*known, *others)] == [False] + [True] * 3 + [False] * 99 + [True]
+    assert read(messages, known[0]) == (protobuf.decode_infer_request(known[0]), False), "it is read like a new one"
+
+
+def test_a_message_that_is_added_twice_takes_one_place():
+    """Two calls may read it before either is answered."""
+    messages, known = RepeatedMessages(), [named(b"known-%d" % number) for number in range(4)]
+    for one in known:
+        for _ in range(4):
+            messages.add(one, protobuf.decode_infer_request(one))
+    assert all(messages.find(one) is not None for one in known)
+
+
+def test_once_a_thousand_messages_are_known_they_are_forgotten():
+    messages = RepeatedMessages()
+    inputs = (Tensor("a", Datatype.INT8, (1,), b"x"),)
+    known = [
+        protobuf.encode_infer_request(InferRequest(f"{number:04}", inputs, id="i" * (number // 4)))  # four of each length
+        for number in range(MAX_REMEMBERED)
+    ]
+    further = protobuf.encode_infer_request(InferRequest("m", inputs, id="i" * 300))
+    for one in known:
+        read(messages, one)
+    assert all(messages.find(one) is not None for one in known)
+    read(messages, further)
+    assert not any(messages.find(one) is not None for one in known)
+    assert messages.find(further) is not None
+
+
+def test_what_is_remembered_of_a_message_does_not_hold_its_data():
+    messages, inputs = RepeatedMessages(), (Tensor("a", Datatype.INT8, (100_000,), bytes(100_000)),)
+    memory = bytearray(protobuf.encode_infer_request(InferRequest("m", inputs)))
+    read(messages, memoryview(memory))
+    known = messages.find(bytes(memory))
+    assert known is not None
+    assert [tensor.raw for tensor in known.template.request.inputs] == [b""]
+    memory.append(0)  # raises BufferError while anything holds a view
+
+
+@pytest.mark.parametrize(("field_count", "is_known"), [(5, True), (500, False)])
+def test_a_message_of_many_fields_is_not_remembered(field_count, is_known):
+    """Field 15 is none of a request; there is little time for such a message, since it may have millions of them."""
+    messages, encoded = RepeatedMessages(), message(b"xy", b"z", HEAD + b"\x78\x00" * field_count)
+    read(messages, encoded)
+    assert read(messages, encoded) == (protobuf.decode_infer_request(encoded), is_known)
+
+
+@pytest.mark.parametrize(("output_count", "is_known"), [(14, True), (15, False)])
+def test_a_message_of_many_tensors_is_not_remembered(output_count, is_known):
+    messages, encoded = RepeatedMessages(), message(b"xy", b"z", HEAD + b"\x32\x00" * output_count)
+    read(messages, encoded)
+    request, was_known = read(messages, encoded)
+    assert (request.outputs, was_known) == ((RequestedOutput("", binary=True),) * output_count, is_known)
 
 
 NAMES = st.sampled_from(["a", "b", "INPUT0", "ü"])

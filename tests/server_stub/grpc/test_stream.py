@@ -161,7 +161,7 @@ class Failing:
 
     definition = ModelDefinition("m", "", "", 0, (), ())
 
-    async def infer(self, request, arrived_ns, encode, trace=None, data=None):
+    async def infer(self, request, arrived_ns, encode, trace=None):
         if request.id == "bad":
             raise ProtocolError("it broke", ErrorKind.INTERNAL)
         return encode(InferResponse("m", "1", (), request.id))
@@ -179,7 +179,7 @@ def serve(ids, *, ends_with_errors):
 
     def open_request(encoded):
         model: Any = Failing()
-        return InferRequest("m", (), id=triton.ModelInferRequest.FromString(encoded).id), None, model, lambda response: response
+        return InferRequest("m", (), id=triton.ModelInferRequest.FromString(encoded).id), model, lambda response: response
 
     asyncio.run(Stream(open_request, write, Log(Settings()), ends_with_errors=ends_with_errors).serve(requests()))
     return written

@@ -12,7 +12,8 @@ from perfkit.protocol import rest
 from perfkit.protocol.message import InferResponse
 from perfkit.protocol.tensor import Datatype, Tensor
 from server_stub.http.repeated_heads import RepeatedHeads
-from server_stub.inference.layouts import with_data
+from server_stub.inference.layouts import whole_request
+from server_stub.inference.repetition import MAX_REMEMBERED, remember
 
 NAMES = st.sampled_from(["a", "b", "INPUT0", "ü\"'"])
 ENTRIES = st.fixed_dictionaries(
@@ -32,8 +33,13 @@ DOCUMENTS = st.fixed_dictionaries(
 
 
 def read(heads, *arguments):
-    """The whole request."""
-    return with_data(*heads.decode(*arguments))
+    """The whole request; it is remembered, as the front end does it once it has answered it."""
+    known = heads.find(*arguments)
+    if known is not None:
+        return whole_request(known)
+    request = rest.decode_infer_request(*arguments)
+    heads.add(*arguments, request)
+    return request
 
 
 def outcome(decode, *arguments):
@@ -146,7 +152,23 @@ def test_what_is_remembered_of_a_request_does_not_hold_its_data():
     heads = RepeatedHeads()
     read(heads, "m", "1", HEAD + b"abcd", len(HEAD))
     (known,) = heads._requests.values()
-    assert [tensor.raw for tensor in known.request.inputs] == [b""]
+    assert [tensor.raw for tensor in known.template.request.inputs] == [b""]
+
+
+@pytest.mark.parametrize(("output_count", "is_known"), [(15, True), (16, False)])
+def test_a_head_of_many_tensors_is_not_remembered(output_count, is_known):
+    heads, head = RepeatedHeads(), json.dumps({**ONE, "outputs": [{"name": "b"}] * output_count}).encode()
+    place = ("m", "1", head + b"abcd", len(head))
+    assert len(read(heads, *place).outputs) == output_count
+    assert (heads.find(*place) is not None) == is_known
+
+
+def test_a_known_head_does_not_empty_a_full_cache():
+    known = dict.fromkeys(range(MAX_REMEMBERED), 0)
+    remember(known, 7, 1)
+    assert known == {number: int(number == 7) for number in range(MAX_REMEMBERED)}
+    remember(known, -1, 1)
+    assert known == {-1: 1}
 
 
 TENSORS = st.builds(
@@ -185,7 +207,7 @@ def test_a_response_whose_head_is_long_is_encoded_every_time():
     for _ in range(2):
         headers, body = heads.encode(InferResponse("m", "1", (tensor,)))
         assert (int(headers[rest.HEADER_LENGTH]), bytes(body[1])) == (len(body[0]), b"x")
-    assert not heads._responses
+    assert len(heads._responses) == 0
 
 
 def test_what_a_caller_does_with_its_headers_is_its_own():

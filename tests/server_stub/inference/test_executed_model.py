@@ -12,6 +12,7 @@ from perfkit.protocol.tensor import Datatype, Tensor, tensor_from_array, tensor_
 from server_stub.executors.array import ArrayExecutor
 from server_stub.inference.definition import ModelDefinition, TensorDefinition
 from server_stub.inference.executed_model import ExecutedModel, WarmupSample
+from server_stub.inference.layouts import RepeatedRequest, make_template
 from server_stub.scheduling.batching import BatchingPolicy
 from server_stub.scheduling.sequences import Control, ControlKind, SequencePolicy
 from server_stub.tracing.request_trace import RequestTrace
@@ -193,14 +194,15 @@ def test_each_request_of_a_warm_up_has_the_control_inputs_of_its_sample():
 
 
 def test_a_model_on_the_event_loop_answers_without_a_wait_and_counts_its_requests():
-    """Also requests that are like one before but for their data, of which some are given as their common form."""
+    """Also requests that are like one before but for their data, of which some are given as repeated ones."""
     inputs, outputs = ((TensorDefinition(name, Datatype.FP32, (-1,)),) for name in "xy")
     model = ExecutedModel(ModelDefinition("m", "", "array", 0, inputs, outputs), ArrayExecutor(lambda arrays: {"y": -arrays["x"]}))
-    form = InferRequest("m", (Tensor("x", Datatype.FP32, (2,), b""),), id="7")
+    template = make_template(InferRequest("m", (Tensor("x", Datatype.FP32, (2,), bytes(8)),), id="7"))
+    assert template is not None
     for number in range(4):
         given = tensor_from_array("x", Datatype.FP32, np.array([number, 1], np.float32))
-        asked, data = (form, [given.raw]) if number % 2 else (InferRequest("m", (given,), id="7"), None)
-        answering = model.infer(asked, 0, lambda response: response, None, data)
+        asked = RepeatedRequest(template, [given.raw]) if number % 2 else InferRequest("m", (given,), id="7")
+        answering = model.infer(asked, 0, lambda response: response)
         with pytest.raises(StopIteration) as ended:
             answering.send(None)
         response = ended.value.value

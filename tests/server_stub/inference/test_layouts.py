@@ -10,7 +10,7 @@ from perfkit.protocol.message import InferRequest, RequestedOutput
 from perfkit.protocol.tensor import Datatype, Tensor, encode_bytes_elements
 from server_stub.inference.conversion import check_request, input_arrays
 from server_stub.inference.definition import ModelDefinition, TensorDefinition
-from server_stub.inference.layouts import Layouts, with_data
+from server_stub.inference.layouts import Layouts, RepeatedRequest, make_template, whole_request
 
 OUTPUTS = (TensorDefinition("y", Datatype.INT32, (2,)),)
 PAIR = ModelDefinition("m", "", "array", 4, tuple(TensorDefinition(name, Datatype.INT32, (2,)) for name in "ab"), OUTPUTS)
@@ -21,10 +21,17 @@ def tensor(name, values, datatype=Datatype.INT32):
     return Tensor(name, datatype, array.shape, array.tobytes())
 
 
+def template_of(request):
+    template = make_template(request)
+    assert template is not None
+    return template
+
+
 def read(layouts, request):
-    batch_size, layout = layouts.find(request)
-    assert layout is not None
-    return batch_size, {name: array.tolist() for name, array in layout.arrays([one.raw for one in request.inputs]).items()}
+    checked, batch_size, inputs = layouts.read(request)
+    assert checked is request
+    assert inputs is not None
+    return batch_size, {name: array.tolist() for name, array in inputs.items()}
 
 
 def test_each_request_gets_its_own_data_and_batch_size():
@@ -64,7 +71,7 @@ def test_what_does_not_fit_the_model_is_refused_each_time(inputs):
     for _ in range(2):
         assert read(layouts, right)[0] == 1
         with pytest.raises(ProtocolError) as refusal:
-            layouts.find(request)
+            layouts.read(request)
         assert (str(refusal.value), refusal.value.kind) == (str(expected.value), expected.value.kind)
 
 
@@ -72,15 +79,19 @@ def test_outputs_are_checked_also_for_known_inputs():
     layouts, inputs = Layouts(PAIR), (tensor("a", [[1, 2]]), tensor("b", [[3, 4]]))
     assert read(layouts, InferRequest("m", inputs, (RequestedOutput("y"),)))[0] == 1
     with pytest.raises(ProtocolError, match="unexpected inference output 'z' for model 'm'"):
-        layouts.find(InferRequest("m", inputs, (RequestedOutput("z"),)))
+        layouts.read(InferRequest("m", inputs, (RequestedOutput("z"),)))
 
 
 def test_strings_are_checked_each_time():
     model = dataclasses.replace(PAIR, inputs=(TensorDefinition("s", Datatype.BYTES, (2,)),))
     layouts, right = Layouts(model), Tensor("s", Datatype.BYTES, (1, 2), encode_bytes_elements([b"ab", b"c"]))
-    assert layouts.find(InferRequest("m", (right,))) == (1, None)
-    with pytest.raises(ProtocolError, match="ends inside an element"):
-        layouts.find(InferRequest("m", (dataclasses.replace(right, raw=b"\xff" * len(right.raw)),)))
+    request, template = InferRequest("m", (right,)), template_of(InferRequest("m", (right,)))
+    assert layouts.read(request) == (request, 1, None)
+    assert layouts.read(RepeatedRequest(template, [right.raw])) == (request, 1, None)
+    wrong = b"\xff" * len(right.raw)
+    for broken in (InferRequest("m", (dataclasses.replace(right, raw=wrong),)), RepeatedRequest(template, [wrong])):
+        with pytest.raises(ProtocolError, match="ends inside an element"):
+            layouts.read(broken)
 
 
 @pytest.mark.parametrize("datatype", [Datatype.FP32, Datatype.FP16, Datatype.BOOL, Datatype.UINT64, Datatype.BF16])
@@ -90,11 +101,12 @@ def test_arrays_are_those_of_the_model(datatype):
     request = InferRequest("m", (Tensor("a", datatype, (1, 2, 3), bytes(6 * datatype.element_bits // 8)),))
     expected = input_arrays(model, request)["a"]
     for _ in range(2):
-        _, layout = Layouts(model).find(request)
+        _, _, inputs = Layouts(model).read(request)
         if datatype is Datatype.BF16:
-            assert layout is None
+            assert inputs is None
         else:
-            found = layout.arrays([one.raw for one in request.inputs])["a"]
+            assert inputs is not None
+            found = inputs["a"]
             assert (found.dtype, found.shape, found.tobytes()) == (expected.dtype, expected.shape, expected.tobytes())
             assert found.shape == (1, 3, 2)
 
@@ -103,24 +115,56 @@ def test_a_request_that_names_an_output_again_and_again_is_not_remembered():
     layouts = Layouts(PAIR)
     inputs = (tensor("a", [[1, 2]]), tensor("b", [[3, 4]]))
     assert read(layouts, InferRequest("m", inputs, (RequestedOutput("y"),) * 1000))[0] == 1
-    assert layouts.find(InferRequest("m", inputs, (RequestedOutput("y"),)))[0] == 1
+    assert read(layouts, InferRequest("m", inputs, (RequestedOutput("y"),)))[0] == 1
     assert len(layouts._known) == 1
 
 
-def test_a_form_stands_for_requests_with_the_data_of_each():
-    layouts = Layouts(PAIR)
-    forms = [InferRequest("m", tuple(Tensor(name, Datatype.INT32, (1, 2), b"") for name in names)) for names in ("ab", "ba")]
-    for first, second in ([1, 2], [3, 4]), ([5, 6], [7, 8]):
-        data = [tensor("", values).raw for values in (first, second)]
-        for form, names in zip(forms, ("ab", "ba"), strict=True):
-            assert [one.raw for one in with_data(form, data).inputs] == data
-            batch_size, layout = layouts.find(form, data)
-            arrays = {name: array.tolist() for name, array in layout.arrays(data).items()}
-            assert (batch_size, arrays) == (1, {names[0]: [first], names[1]: [second]})
+def repeated(*names):
+    """A function that makes requests of a template with inputs of these names, of the given data."""
+    template = template_of(InferRequest("m", tuple(tensor(name, [[0, 0]]) for name in names), id="7"))
+    return lambda *data: RepeatedRequest(template, data)
 
 
-def test_the_form_of_a_request_that_does_not_fit_is_refused_each_time():
-    layouts, form = Layouts(PAIR), InferRequest("m", (Tensor("a", Datatype.INT32, (1, 2), b""),))
+def test_repeated_requests_have_the_data_of_each():
+    layouts, makers = Layouts(PAIR), {names: repeated(*names) for names in ("ab", "ba")}
+    for first, second in ([[1, 2]], [[3, 4]]), ([[5, 6]], [[7, 8]]):
+        for names, make in makers.items():
+            request = make(tensor("", first).raw, tensor("", second).raw)
+            whole = InferRequest("m", (tensor(names[0], first), tensor(names[1], second)), id="7")
+            assert whole_request(request) == whole
+            checked, batch_size, inputs = layouts.read(request)
+            assert inputs is not None
+            assert (checked.id, batch_size) == ("7", 1)
+            assert {name: array.tolist() for name, array in inputs.items()} == {names[0]: first, names[1]: second}
+
+
+def test_a_repeated_request_is_read_by_the_model_that_gets_it():
+    """A model may be replaced by another one of its name."""
+    request, data = repeated("a")(tensor("a", [[1, 2]]).raw), InferRequest("m", (tensor("a", [[1, 2]]),))
+    models = [
+        ModelDefinition("m", "", "array", 4, (TensorDefinition("a", Datatype.INT32, dims, reshape=reshape),), OUTPUTS)
+        for dims, reshape in (((2,), None), ((2,), (2, 1)), ((-1,), None))
+    ]
+    for definition in (*models, *models):
+        expected = input_arrays(definition, data)["a"]
+        _, batch_size, inputs = Layouts(definition).read(request)
+        assert inputs is not None
+        assert (batch_size, inputs["a"].shape, inputs["a"].tolist()) == (1, expected.shape, expected.tolist())
+    with pytest.raises(ProtocolError, match="expected 2 inputs but got 1 inputs"):
+        Layouts(PAIR).read(request)
+
+
+def test_a_repeated_request_that_does_not_fit_is_refused_each_time():
+    layouts, request = Layouts(PAIR), repeated("a")(bytes(8))
     for _ in range(2):
         with pytest.raises(ProtocolError, match="expected 2 inputs but got 1 inputs"):
-            layouts.find(form, [bytes(8)])
+            layouts.read(request)
+
+
+@pytest.mark.parametrize(("parts", "is_remembered"), [((2, 14, 0), True), ((2, 0, 14), True), ((2, 7, 8), False), ((17, 0, 0), False)])
+def test_requests_of_many_parts_have_no_template(parts, is_remembered):
+    inputs, outputs, parameters = parts
+    request = InferRequest(
+        "m", (tensor("a", [1]),) * inputs, (RequestedOutput("y"),) * outputs, parameters={str(number): 1 for number in range(parameters)}
+    )
+    assert (make_template(request) is not None) == is_remembered

@@ -1,19 +1,21 @@
 """The scheduler, with a clock, an alarm and instances that the test controls."""
 
 import asyncio
+import types
 
 import pytest
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol.message import InferRequest, InferResponse
 from server_stub.scheduling.batching import BatchingPolicy, BatchingQueue, QueuePolicy
-from server_stub.scheduling.model_statistics import Statistics, Timing
+from server_stub.scheduling.model_statistics import FailureReason, Statistics, Timing
 from server_stub.scheduling.request_queue import FifoQueue, QueuedRequest
-from server_stub.scheduling.scheduler import BatchResult, Scheduler
+from server_stub.scheduling.scheduler import BatchResult, InlineInstance, Instances, Scheduler
+from server_stub.tracing.request_trace import RequestTrace
 from tests.conditions import until
 
 
-class ManualInstances:
+class ManualInstances(Instances):
     """A clock, an alarm and instances controlled by the test. `log` lists the started batches."""
 
     def __init__(self, count=1, prefetch_count=0):
@@ -183,3 +185,41 @@ async def test_closing_fails_the_waiting_requests():
     for task in tasks:
         with pytest.raises(ProtocolError, match="shutting down"):
             await task
+
+
+async def outcome_of(submitting):
+    """What a request comes to: its response or its error."""
+    try:
+        return await submitting
+    except ProtocolError as error:
+        return error
+
+
+TIMING = Timing(10, 12, 15, 20)
+ANSWER, FAILURE = InferResponse("m", "1", ()), ProtocolError("no", ErrorKind.INTERNAL)
+
+
+@pytest.mark.parametrize(
+    ("result", "counts", "failures"),
+    [
+        (
+            BatchResult((ANSWER,), TIMING),
+            ({"success": (1, 16), "queue": (1, 6), "compute_input": (1, 2), "compute_infer": (1, 3), "compute_output": (1, 5)}, 1, 1),
+            0,
+        ),
+        (BatchResult((), TIMING, FAILURE), ({"fail": (1, 16)}, 0, 0), 1),
+    ],
+    ids=["answered", "failed"],
+)
+def test_on_the_event_loop_a_request_is_executed_without_a_wait_counted_and_traced(result, counts, failures):
+    instances = ManualInstances()
+    execution = types.SimpleNamespace(begin=lambda batch: batch, finish=lambda _: result)
+    scheduler = Scheduler(FifoQueue(), InlineInstance(execution), instances.statistics)
+    trace = RequestTrace(1, "HTTP", None, 0, 0)
+    with pytest.raises(StopIteration) as ended:
+        outcome_of(scheduler.submit(QueuedRequest(InferRequest("m", ()), 1, 4, trace))).send(None)
+    assert ended.value.value is (result.failure or ANSWER)
+    assert instances.counts() == counts
+    assert instances.statistics.failures[FailureReason.BACKEND] == failures
+    assert trace.compute == TIMING
+    assert scheduler.pending == 0

@@ -103,6 +103,18 @@ def test_X1_tritonclient_registers_infers_and_unregisters(client):
         shared_memory.destroy_shared_memory_region(handle)
 
 
+def test_X1_an_output_in_a_region_is_written_by_each_of_equal_requests(to, region, client):
+    assert register(to, "r", f"/{region}").status == 200
+    inputs = [client.library.InferInput(name, [1, 16], "INT32") for name in ("INPUT0", "INPUT1")]
+    output = client.library.InferRequestedOutput("OUTPUT0")
+    output.set_shared_memory("r", 64, 128)
+    for number in range(3):
+        for one, values in zip(inputs, (FIRST, np.full(16, number, np.int32)), strict=True):
+            one.set_data_from_numpy(values.reshape(1, 16))
+        client.infer("simple", inputs, outputs=[output])
+        assert (FOLDER / region).read_bytes()[128:192] == (FIRST + number).tobytes()
+
+
 @pytest.mark.parametrize("library", [tritonclient.http.aio, tritonclient.grpc.aio], ids=["http.aio", "grpc.aio"])
 def test_X1_the_asynchronous_clients_register_infer_and_unregister(allowing, region, library):
     async def main():

@@ -1,0 +1,76 @@
+"""Calls whose time-out has passed are not executed, also by a model that answers within the read of its request."""
+
+import types
+
+import numpy as np
+import pytest
+from tritonclient.grpc import service_pb2 as triton
+
+from perfkit.protocol import http2
+from server_stub.grpc.calls import UnaryCall
+from tests.server_stub.grpc.h2_caller import SERVICE, framed
+from tests.server_stub.grpc.raw_client import RawClient
+from tests.server_stub.grpc.session_recorder import BLOCK, Unread, data_frame, frames_of, headers_frame, opened, trailers_of
+
+DEADLINE_EXCEEDED = "4"
+
+
+@pytest.mark.parametrize("method", ["ModelInfer", "ModelStreamInfer"])
+def test_a_call_that_has_no_time_is_not_executed(server, triton_grpc, method):
+    """Not even by a model on the event loop whose whole request comes with the call's headers."""
+
+    def executed():
+        return triton_grpc.get_inference_statistics("simple").model_stats[0].execution_count
+
+    vector = np.ones(16, np.int32).tobytes()
+    message = triton.ModelInferRequest(model_name="simple", raw_input_contents=[vector, vector])
+    for name in ("INPUT0", "INPUT1"):
+        message.inputs.add(name=name, datatype="INT32", shape=[1, 16])
+    before = executed()
+    headers = {":method": "POST", ":path": f"{SERVICE}/{method}", "content-type": "application/grpc", "grpc-timeout": "0n"}
+    with RawClient(server.grpc_port) as client:
+        client.send(
+            headers_frame(block=http2.encode_headers(list(headers.items()))) + data_frame(framed(message.SerializeToString()), end=True)
+        )
+        frames = client.until(http2.HEADERS, 1, http2.END_STREAM)
+    assert http2.DATA not in [one[0] for one in frames]
+    assert trailers_of(frames[-1][3])["grpc-status"] == DEADLINE_EXCEEDED
+    assert executed() == before
+
+
+class Clock:
+    """An event loop's clock, which the test advances, and whose timers are not called."""
+
+    def __init__(self):
+        self.now_s = 100.0
+
+    def time(self):
+        return self.now_s
+
+    def call_later(self, delay_s, _callback):
+        due_s = self.now_s + delay_s
+        return types.SimpleNamespace(when=lambda: due_s, cancel=lambda: None)
+
+
+@pytest.mark.parametrize(("late_s", "is_executed"), [(-0.25, True), (0.0, False), (0.25, False)])
+def test_a_request_that_ends_after_its_deadline_is_not_executed(late_s, is_executed):
+    """Although the event loop reads its last bytes before it comes to the call's timer."""
+    recorder, clock, executed = opened(), Clock(), []
+    connection = Unread(recorder.session, clock)
+
+    async def method(_request, _call):
+        executed.append(True)
+        return [b""]
+
+    def on_headers(stream):
+        stream.call = UnaryCall(connection, stream, method)
+
+    recorder.on_headers, recorder.on_closed = on_headers, lambda stream: stream.call.close()
+    recorder.receive(headers_frame(block=BLOCK + http2.encode_headers([("grpc-timeout", "1S")])))
+    for begun in connection.begun_calls:
+        begun.start_deadline()
+    recorder.take_written()
+    clock.now_s += 1 + late_s
+    recorder.receive(data_frame(framed(b""), end=True))
+    last = frames_of(recorder.take_written())[-1]
+    assert (trailers_of(last[3])["grpc-status"], bool(executed)) == ("0" if is_executed else DEADLINE_EXCEEDED, is_executed)
