@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import importlib
 import pathlib
 import sys
@@ -10,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from perfkit.errors import MeasurementWarning, PerfkitError
-from perfkit.process.entry import collect_from_now_on
+from perfkit.process.entry import collect_from_now_on, start_without_collection
 from perfkit.process.messages import load_message
 from perfkit.process.start_module import DRAWING, start_module
 
@@ -69,7 +68,7 @@ def add_missing_report(folder: pathlib.Path, result: "Result", reason: str) -> t
 
 def main() -> int:
     """Draws one report and returns the exit code; without arguments, none. What it writes to stdout says that it is ready."""
-    gc.disable()
+    start_without_collection()
     for module in _IMPORTED_AHEAD:
         importlib.import_module(module)
     from perfkit.cli.main import main as run_command

@@ -200,9 +200,15 @@ class _Session:
         """Measures a scenario, prints its figures as soon as they are stored, and draws the report, unless nothing was measured."""
         from perfkit.measurement.lifecycle import measure_scenario
 
-        self._start_drawing_ahead()
         measuring = measure_scenario(
-            loaded, folder, self.live, self._interruption, publish_at=self._publish_at, resume=self._resume, added_ns=self._added_ns
+            loaded,
+            folder,
+            self.live,
+            self._interruption,
+            publish_at=self._publish_at,
+            resume=self._resume,
+            added_ns=self._added_ns,
+            on_probed=self._start_drawing_ahead,
         )
         return self._reported(self._signals.run(measuring), print_figures)
 
@@ -211,8 +217,14 @@ class _Session:
         from perfkit.errors import PerfkitError
         from perfkit.measurement.lifecycle import measure_interleaved
 
-        self._start_drawing_ahead()
-        measuring = measure_interleaved(cases, self.live, self._interruption, publish_at=self._publish_at, resume=self._resume)
+        measuring = measure_interleaved(
+            cases,
+            self.live,
+            self._interruption,
+            publish_at=self._publish_at,
+            resume=self._resume,
+            on_probed=self._start_drawing_ahead,
+        )
         return [one if isinstance(one, PerfkitError) else self._reported(one, _print_nothing) for one in self._signals.run(measuring)]
 
     def _reported(self, measured: "MeasuredScenario", print_figures: "Callable[[Result], None]") -> "Result":
@@ -243,7 +255,10 @@ class _Session:
             self._is_drawing = False
 
     def _start_drawing_ahead(self) -> None:
-        """Starts the process that will draw the report; it has imported its libraries before the load begins, and waits."""
+        """Starts the process that will draw the report; it has imported its libraries before the load begins, and waits.
+
+        Not before the target is probed, whose time to answer says where a search begins.
+        """
         if self._writes_reports:
             start_ahead(DRAWING, reads_stderr=True)
 

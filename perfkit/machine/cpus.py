@@ -13,10 +13,10 @@ ROOT = pathlib.Path("/")
 _DEVICES = "sys/devices/system"
 
 
-def read_system_file(path: pathlib.Path) -> str | None:
-    """The stripped text of a file in /proc or /sys; None if it does not exist or may not be read."""
+def read_system_file(path: pathlib.Path, errors: str = "strict") -> str | None:
+    """The stripped text of a file in /proc or /sys; None if it does not exist, may not be read, or is not UTF-8, unless `errors` says how to read that."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
-        return path.read_text(encoding="utf-8").strip()
+        return path.read_text(encoding="utf-8", errors=errors).strip()
     return None
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import importlib
 import pathlib
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 from perfkit.clock import Clock, MonotonicClock, utc_now
@@ -47,6 +47,7 @@ async def measure_scenario(
     spool: "ReplySpool | None" = None,
     resume: bool = False,
     added_ns: int | None = None,
+    on_probed: Callable[[], None] | None = None,
 ) -> MeasuredScenario:
     """Measures every load point of a scenario, or searches its capacity, and stores the result in a folder.
 
@@ -54,7 +55,7 @@ async def measure_scenario(
     With `added_ns` an undecided search there is given so much more time, whether it had ended or not.
 
     `publish_at` says where live metrics are served or pushed. `spool` gets every reply, for a profile export. A result without any
-    load point is not stored.
+    load point is not stored. `on_probed` is called once the target is probed, before the samplers are waited for.
 
     Raises ModelMismatchError, ScenarioError, TargetError and UsageError if nothing was measured, also because the folder cannot be
     written or another process writes to it; a failure after the first load point ends in a result whose status says so, and which is
@@ -63,7 +64,7 @@ async def measure_scenario(
     """
     with locked(folder):
         run = _new_run(loaded, folder, observer, interruption, clock or MonotonicClock(), spool=spool, resume=resume, added_ns=added_ns)
-        await _conclude_on_errors([run], _execute([run], publish_at))
+        await _conclude_on_errors([run], _execute([run], publish_at, on_probed=on_probed))
         return run.conclude()
 
 
@@ -119,6 +120,7 @@ async def measure_interleaved(
     server_pid: int | None = None,
     resume: bool = False,
     processes: RunProcesses | None = None,
+    on_probed: Callable[[], None] | None = None,
 ) -> list[MeasuredScenario | PerfkitError]:
     """Measures scenarios on one server, interleaved load point by load point, so that drift affects all of them alike.
 
@@ -140,7 +142,7 @@ async def measure_interleaved(
                 runs.append(error)
         started = [run for run in runs if isinstance(run, ScenarioRun)]
         if started:
-            await _conclude_on_errors(started, _execute(started, publish_at, server_pid, processes))
+            await _conclude_on_errors(started, _execute(started, publish_at, server_pid, processes, on_probed))
         return [_concluded(run) if isinstance(run, ScenarioRun) else run for run in runs]
 
 
@@ -203,6 +205,7 @@ async def _execute(
     publish_at: "PublishConfig | None",
     server_pid: int | None = None,
     processes: RunProcesses | None = None,
+    on_probed: Callable[[], None] | None = None,
 ) -> None:
     """Measures the load points of all runs interleaved, and saves a run's result after each of its own; an error of one is its `failure`."""
     first = runs[0]
@@ -246,7 +249,7 @@ async def _execute(
                             for name, one in run.plain.items()
                         }
                         await run.probe_target(target if run is first else target.of(run.loaded), shared)
-            if not _describe_environments(runs):
+            if not _describe_environments(runs, on_probed):
                 return
             await _join_fleet(runs, target, ending, clock)
             # the samplers start while this process imports; what will draw the report has imported before the load begins
@@ -289,8 +292,10 @@ async def _execute(
                 run.save()
 
 
-def _describe_environments(runs: Sequence[ScenarioRun]) -> bool:
-    """Adds the load generator to each run's environment; returns whether any run has load points left to measure."""
+def _describe_environments(runs: Sequence[ScenarioRun], on_probed: Callable[[], None] | None) -> bool:
+    """Adds the load generator to each run's environment, after `on_probed`; returns whether any run has load points left to measure."""
+    if on_probed is not None and any(run.is_active for run in runs):
+        on_probed()
     for run in runs:
         with run.ending():
             if run.is_active:

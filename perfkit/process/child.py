@@ -26,7 +26,7 @@ _READ_AHEAD_BYTES = 2**20
 _LONGEST_LINE_BYTES = 2**16
 _PIPE_BYTES = 2**18  # Linux lets everyone have 1 MiB
 _KILLED_WITHIN_S = _ENDS_BY_ITSELF_WITHIN_S = 5
-_LAST_OUTPUT_WITHIN_S = 1
+_LAST_OUTPUT_WITHIN_S = _UNUSED_ENDS_WITHIN_S = 1
 # reads stdin, which is perfkit's to close, to its end; then stops process group $1, and kills it after $2 s
 _GUARD = """
 read -r _
@@ -325,10 +325,14 @@ def spawn(
 
 
 def end_unused(process: "subprocess.Popen[bytes]") -> None:
-    """Kills a process that `spawn` has started and that is not needed after all."""
+    """Kills a process that `spawn` has started and that is not needed after all; blocks for a second at most, if the system does not end it."""
     kill_group(process)
-    process.communicate()
-    unregister(process)
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_UNUSED_ENDS_WITHIN_S)
+        unregister(process)
 
 
 async def _start(

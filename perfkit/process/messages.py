@@ -8,6 +8,8 @@ import sys
 from collections.abc import AsyncIterator
 from typing import IO, Any, BinaryIO
 
+from perfkit.process.loop_pipe import pipe_of_loop
+
 _LENGTH_BYTES = 8
 _READ_AHEAD_BYTES = 2**20
 
@@ -63,7 +65,8 @@ def _read_exactly(file: IO[bytes], size: int) -> bytes:
 async def opened_stdin() -> AsyncIterator[asyncio.StreamReader]:
     """A reader of stdin in the running event loop, for the length of the block; it is closed then, since event loops warn of what is open at their end."""
     reader = asyncio.StreamReader(limit=_READ_AHEAD_BYTES)
-    transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    pipe = pipe_of_loop(os.fdopen(os.dup(sys.stdin.fileno()), "rb"))  # a copy: the number 0 stays taken
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
     try:
         yield reader
     finally:

@@ -39,6 +39,8 @@ _REFUSED_BEGINNINGS = ("PERFKIT_SET_",)
 _SECRET_ENDINGS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS", "_KEY")
 _ahead: "dict[str, subprocess.Popen[bytes]]" = {}
 """The processes started ahead by their modules."""
+_slow = set[str]()
+"""Modules of which one was not idle in time: none is started ahead again."""
 
 
 def start_module(
@@ -47,30 +49,34 @@ def start_module(
     on_line: Callable[[str], None] | None = None,
     stop_within_s: float = 5,
 ) -> AbstractAsyncContextManager[Child]:
-    """Runs `python -m module` for the length of the block, in the process that `start_ahead` has started, if any; see `child_process`."""
+    """Runs `python -m module` for the length of the block, in the process that `start_ahead` has started, if it still runs; see `child_process`."""
+    spawned = None if arguments else _ahead.pop(module, None)
+    if spawned is not None and spawned.poll() is not None:  # killed while it waited, as for its memory
+        end_unused(spawned)
+        spawned = None
     return child_process(
         module_command(module, *arguments),
         environment=module_environment(os.environ),
         on_line=on_line,
         stop_within_s=stop_within_s,
-        spawned=None if arguments else _ahead.pop(module, None),
+        spawned=spawned,
     )
 
 
 def start_ahead(module: str, *, reads_stderr: bool = False) -> None:
     """Starts `python -m module`, unless it has been, for the next `start_module` of it, so that it imports its libraries meanwhile.
 
-    `reads_stderr` says whether `start_module` will get an `on_line`.
+    It does nothing once `wait_until_idle` has found one of the module too slow. `reads_stderr` says whether `start_module` will get an `on_line`.
     """
     with contextlib.suppress(OSError):  # met again, and told, when the process is needed
-        if module not in _ahead:
+        if module not in _ahead and module not in _slow:
             _ahead[module] = spawn(module_command(module), module_environment(os.environ), reads_stderr=reads_stderr)
 
 
 async def wait_until_idle(module: str, within_s: float) -> None:
     """Waits until the process that `start_ahead` has started for this module, if any, has written to its stdout: it only waits from then on.
 
-    One that does not so in time is ended, so that it disturbs no load; `start_module` starts another.
+    One that has not written in time is ended, so that it disturbs no load; `start_module` starts another.
     """
     process = _ahead.get(module)
     if process is None or process.stdout is None:
@@ -84,7 +90,8 @@ async def wait_until_idle(module: str, within_s: float) -> None:
     finally:
         loop.remove_reader(process.stdout.fileno())
     if not is_idle.is_set():
-        end_started_ahead(module)
+        _slow.add(module)
+        await asyncio.to_thread(end_started_ahead, module)
 
 
 def end_started_ahead(*modules: str) -> None:

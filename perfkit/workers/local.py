@@ -11,6 +11,7 @@ from perfkit.process.child import Child
 from perfkit.process.start_module import WORKER, end_started_ahead, start_ahead, start_module
 from perfkit.scenario.model import Scenario
 from perfkit.target.address import Address
+from perfkit.units import NS_PER_S
 
 if TYPE_CHECKING:
     from perfkit.workers.group import GroupListener, WorkerGroup
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 WORKER_FILES = 22
 """The files that a worker process has open besides its connections: interpreter, event loop, libraries; measured, and rounded up."""
 ENDS_WITHIN_S = 5
+_LEAD_ALONE_NS = NS_PER_S * 3 // 100
+"""How long before its start a worker hears of it with which no other has to start, besides what its load needs; 30 ms."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +113,7 @@ class LocalWorkers:
                 children[-1].send(spec)
             numbers, of, where = (range(len(specs)), len(specs), "") if part is None else (part.numbers, part.of, part.where)
             links = [_link(number, of, child, where) for number, child in zip(numbers, children, strict=True)]
-            lead_ns = LEAD_NS if of > 1 else 3 * LEAD_NS // 10  # alone: nobody has to start with it
+            lead_ns = LEAD_NS if of > 1 else _LEAD_ALONE_NS + specs[0].lead_ns
             group = WorkerGroup(links, self._clock, listener, lead_ns=lead_ns, begin_at=begin_at, of=of)
             yield group
         finally:

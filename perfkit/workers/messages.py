@@ -24,6 +24,9 @@ from perfkit.workers.point_recording import PointRecording
 from perfkit.workers.request_sampler import SamplingSpec
 from perfkit.workload.expectation import Expectation
 
+# the first arrival of an open loop may be due at once; what remains to be made ready takes some ms
+_OPEN_LEAD_NS = 20_000_000
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Begin:
@@ -177,6 +180,11 @@ class WorkerSpec:
     def loads(self) -> tuple[LoadPlan, ...]:
         """The loads that are sent side by side, each by a loop of its own."""
         return tuple(one.load for one in self.workloads) if self.shared is None else (self.shared,)
+
+    @property
+    def lead_ns(self) -> int:
+        """How long before its start a worker has all ready, and its loops begin to wait for it."""
+        return _OPEN_LEAD_NS if any(isinstance(load, OpenPlan) for load in self.loads) else 0
 
     @property
     def connections(self) -> int:

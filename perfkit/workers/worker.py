@@ -46,9 +46,6 @@ from perfkit.workers.mix import MixedSender, MixRecorder, RoutedRequest, choices
 from perfkit.workers.point_recording import PointRecording, WorkloadRecording
 from perfkit.workers.request_sampler import RequestSampler, follow_rate
 
-# the first arrival of an open loop may be due at once; what remains to be made ready takes some ms
-_OPEN_LEAD_NS = 20_000_000
-
 
 async def execute(
     spec: WorkerSpec,
@@ -215,8 +212,7 @@ async def run_workloads(
     for workload in workloads:
         await workload.transport.open(workload.spec.connections)
     arrivals = [_first_arrivals(load, spec) for load in spec.loads]
-    lead_ns = _OPEN_LEAD_NS if any(isinstance(load, OpenPlan) for load in spec.loads) else 0
-    start_ns = await begin_at() if begin_at else clock.now_ns() + lead_ns
+    start_ns = await begin_at() if begin_at else clock.now_ns() + spec.lead_ns
     with EventLoopMonitor(clock) as event_loop, contextlib.ExitStack() as closing:
         stops = StopDetector(clock)
         phases = Phases.plan(start_ns, warmup_ns=spec.warmup_ns, window_ns=spec.window_ns, requests=spec.requests, drain_ns=spec.drain_ns)
@@ -253,11 +249,11 @@ async def run_workloads(
         are_alike = len({workload.spec.is_open for workload in workloads}) == 1
 
         async def own_load() -> Ending:
-            await any_of(clock.sleep_until_ns(own_phases.start_ns - lead_ns), loops.stopped())
+            await any_of(clock.sleep_until_ns(own_phases.start_ns - spec.lead_ns), loops.stopped())
             return await loops.run()
 
         async def send_load() -> tuple[Ending, BusyShares]:
-            await clock.sleep_until_ns(phases.start_ns - lead_ns)
+            await clock.sleep_until_ns(phases.start_ns - spec.lead_ns)
             ending = await (loops.run() if warm_up is None else run_with_side_tasks(own_load(), warm_up.run()))
             return ending, await busy_shares if clock.now_ns() >= phases.window_start_ns else BusyShares()
 

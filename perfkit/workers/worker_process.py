@@ -86,8 +86,8 @@ class Worker:
             gc.unfreeze()  # for the next collection, what this load point has left
 
     async def _begin_at(self) -> int:
-        # everything made so far is left out of garbage collection, which so stays short while load is sent; this takes tens of milliseconds,
-        # but before the first load point, when what was imported is left out already
+        # everything made so far is left out of garbage collection, which so stays short while load is sent. It takes tens of milliseconds;
+        # less before the first load point, since what was imported is left out already
         gc.collect()
         gc.freeze()
         self._send(Ready())

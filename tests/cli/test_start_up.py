@@ -74,10 +74,12 @@ WHOLE = """
 import sys
 from perfkit.cli.main import main
 from tests.json_server import serving, v2_handler
+from tests.undisturbed import undisturbed
 
-with serving(v2_handler(lambda _: None)) as port:
-    main(["run", f"http://127.0.0.1:{port}", "-m", "m", "-c", "1", "--duration", "1s", "--quiet", "--no-report", "--out", sys.argv[1]])
+with serving(v2_handler(lambda _: None)) as port, undisturbed():
+    code = main(["run", f"http://127.0.0.1:{port}", "-m", "m", "-c", "1", "--duration", "1s", "--quiet", "--no-report", "--out", sys.argv[1]])
 print("imported:", *sys.modules)
+sys.exit(code)
 """
 
 
@@ -91,26 +93,43 @@ def test_a_whole_run_does_without_what_would_only_fill_its_memory(tmp_path):
 
 GARBAGE = """
 import gc, os, sys
-from perfkit.cli import start
+from perfkit.cli import recover, start
+from perfkit.cli.main import main
 from tests.json_server import serving, v2_handler
+
+def tell(*_):
+    print(gc.isenabled(), gc.get_freeze_count() > 0, flush=True)
+    os._exit(7)
 
 def on_inference(number):
     if number == 2:  # the first one of the load
-        print(gc.isenabled(), gc.get_freeze_count() > 0, flush=True)
-        os._exit(0)
+        tell()
 
+recover.configure = lambda parser: parser.set_defaults(execute=tell)
 with serving(v2_handler(on_inference)) as port:
-    sys.argv = ["perfkit", *(word.replace("PORT", str(port)) for word in sys.argv[1:])]
-    start()
-    print(gc.isenabled(), gc.get_freeze_count() > 0)
+    how = sys.argv[1]
+    if how == "disabled":
+        gc.disable()
+    sys.argv = ["perfkit", *(word.replace("PORT", str(port)) for word in sys.argv[2:])]
+    (main if how == "called" else start)()
 """
+MEASURE = "run http://127.0.0.1:PORT -m m -c 1 --quiet --no-report --out {}/result"
 
 
-@pytest.mark.parametrize("words", ["run http://127.0.0.1:PORT -m m -c 1 --quiet --no-report --out {}/result", "recover {}/nothing"])
-def test_garbage_is_collected_once_a_command_has_started_and_not_among_what_it_imported(tmp_path, words):
-    command = [sys.executable, "-c", GARBAGE, *words.format(tmp_path).split()]
-    finished = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
-    assert finished.stdout.split() == ["True", "True"]
+@pytest.mark.parametrize(
+    ("how", "words", "said"),
+    [
+        ("started", MEASURE, "True True"),
+        ("started", "recover", "True True"),
+        ("called", "recover", "True False"),
+        ("disabled", "recover", "False False"),
+    ],
+)  # fmt: skip
+def test_garbage_is_collected_once_a_command_has_started_and_as_a_program_that_calls_it_wants_it(tmp_path, how, words, said):
+    """What was imported before that is left out."""
+    command = [sys.executable, "-c", GARBAGE, how, *words.format(tmp_path).split()]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (finished.returncode, finished.stdout) == (7, f"{said}\n"), finished.stderr
 
 
 def test_reports_are_drawn_without_what_sends_load():

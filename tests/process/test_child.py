@@ -12,6 +12,7 @@ import psutil
 import pytest
 import uvloop
 
+from perfkit.process import child as child_module
 from perfkit.process.child import NotReadyError, child_process, end_unused, kill_all, spawn
 from perfkit.process.messages import claim_stdout, load_message, message_bytes
 from tests.children import children_running
@@ -274,3 +275,15 @@ def test_a_process_that_was_spawned_ahead_and_is_not_used_is_ended():
     end_unused(spawned)
     assert spawned.returncode == -signal.SIGKILL
     assert children_running(MARK) == []
+
+
+def test_a_process_that_the_system_does_not_end_is_not_waited_for_without_an_end(monkeypatch):
+    spawned = spawn(python(DEAF_TO_STDIN), None, reads_stderr=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(child_module, "kill_group", lambda _: None)
+        patch.setattr(child_module, "_UNUSED_ENDS_WITHIN_S", 0.01)
+        end_unused(spawned)
+    assert spawned.poll() is None
+    kill_all()
+    assert spawned.wait() == -signal.SIGKILL, "it was still among the children"
+    child_module.unregister(spawned)

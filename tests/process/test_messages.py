@@ -2,10 +2,13 @@
 
 import asyncio
 import io
+import os
+import sys
 
 import pytest
+import uvloop
 
-from perfkit.process.messages import load_message, message_bytes, read_message
+from perfkit.process.messages import load_message, message_bytes, opened_stdin, read_message
 
 MESSAGES = [None, {"a": (1, 2.5)}, b"x" * 70_000]
 STREAM = b"".join(map(message_bytes, MESSAGES))
@@ -46,3 +49,19 @@ def test_a_blocking_file_gives_the_same_messages():
     assert [load_message(file) for _ in MESSAGES] == MESSAGES
     with pytest.raises(EOFError):
         load_message(file)
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_messages_come_from_stdin_which_stays_open(monkeypatch, run):
+    reading, writing = os.pipe()
+
+    async def main():
+        async with opened_stdin() as reader:
+            return [await read_message(reader) for _ in MESSAGES[:2]]
+
+    with os.fdopen(reading) as stdin, os.fdopen(writing, "wb") as other_end:
+        other_end.write(b"".join(map(message_bytes, MESSAGES[:2])))
+        other_end.flush()
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert run(main()) == MESSAGES[:2]
+        assert os.fstat(stdin.fileno()).st_ino == os.fstat(other_end.fileno()).st_ino

@@ -100,6 +100,24 @@ def test_a_process_that_was_started_ahead_is_waited_for_until_it_has_written_and
     assert children_running(MODULE) == []
 
 
+def test_a_process_that_was_started_ahead_and_killed_while_it_waited_is_replaced(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(pathlib.Path(__file__).parents[2]))
+
+    async def go():
+        start_ahead(MODULE)
+        await wait_until_idle(MODULE, within_s=60)
+        (waiting,) = children_running(MODULE)
+        waiting.kill()
+        until_ended([waiting])
+        async with start_module(MODULE) as child:
+            assert json.loads(await child.read_line(60))["name"] == "__main__"
+            assert child.pid != waiting.pid
+        return waiting.pid
+
+    pid = asyncio.run(go())
+    assert not psutil.pid_exists(pid), "it was reaped"
+
+
 def test_a_process_that_was_started_ahead_and_writes_nothing_is_ended_and_one_that_has_ended_is_not_waited_for(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(pathlib.Path(__file__).parents[2]))
     silent, ends = "tests.process.silent_module", "tests.process.no_such_module"
@@ -109,6 +127,8 @@ def test_a_process_that_was_started_ahead_and_writes_nothing_is_ended_and_one_th
         start_ahead(silent)
         await wait_until_idle(silent, within_s=0.01)
         assert children_running(silent) == []
+        start_ahead(silent)
+        assert children_running(silent) == [], "the next one would not be idle in time, either"
         start_ahead(ends, reads_stderr=True)
         await wait_until_idle(ends, within_s=3600)
         end_started_ahead(ends)

@@ -104,6 +104,8 @@ def _figures(name: str, versions: Sequence[ModelStatistics]) -> ComposingModelFi
 
 # several replicas behind one name differ in some of these readings
 _MIN_READINGS = 3
+# the last one comes later: executions are counted after their answers
+_AT_ONCE = _MIN_READINGS - 1
 _SETTLE_TIMEOUT_NS, _READ_INTERVAL_NS = 2 * NS_PER_S, NS_PER_S // 50
 # while requests that the client gave up are still executed
 _LEFT_TIMEOUT_NS = 20 * NS_PER_S
@@ -197,13 +199,14 @@ class ServerStatisticsReader:
             if not self._before[-1]:
                 self._before = []
                 return
-            if len(self._before) < _MIN_READINGS:
+            if len(self._before) < _AT_ONCE:
                 continue
-            if self._before[-1] == self._before[-2] or falls(self._before) or self._others.are_seen:
-                break
-            if self._clock.now_ns() >= deadline_ns:
-                self._others.are_seen = True
-                break
+            if len(self._before) >= _MIN_READINGS:
+                if self._before[-1] == self._before[-2] or falls(self._before) or self._others.are_seen:
+                    break
+                if self._clock.now_ns() >= deadline_ns:
+                    self._others.are_seen = True
+                    break
             await self._clock.sleep_until_ns(self._clock.now_ns() + _READ_INTERVAL_NS)
         if self._composing is not None:
             await self._composing.before()
@@ -235,7 +238,8 @@ class ServerStatisticsReader:
                 is_settled = is_settled and (not sent.abandoned or self._clock.now_ns() - changed_ns >= quiet_ns)
                 if is_settled or _exceeds(counts):
                     break
-            elif counts is not None and counts.server.success.count == sent.answered and not sent.perhaps_answered:  # nothing is to come
+            is_complete = counts is not None and counts.server.success.count == sent.answered and not sent.perhaps_answered
+            if is_complete and len(readings) < _AT_ONCE:  # no answer is to come
                 continue
             await self._clock.sleep_until_ns(self._clock.now_ns() + _READ_INTERVAL_NS)
         self._others.are_seen = counts is not None and _exceeds(counts)

@@ -195,12 +195,31 @@ def measure_around(script, sent):
     return clock.run(go()), clock.now_ns() - LOAD_NS
 
 
-@pytest.mark.parametrize(("perhaps", "is_awaited"), [(0, False), (1, True)])
-def test_counts_that_are_complete_are_read_three_times_at_once_unless_more_may_come(perhaps, is_awaited):
+@pytest.mark.parametrize(("perhaps", "pauses"), [(0, 2), (1, 3)])
+def test_counts_that_are_complete_are_read_twice_at_once_unless_more_may_come_and_then_a_third_time(perhaps, pauses):
     script = ScriptedServer(*((statistics(count),) for count in (3, 3, 3, 13)))
     (counts, _), now_ns = measure_around(script, AnswerTotals(10, 10 * 20 * MS, perhaps_answered=perhaps))
     assert (counts.server.success.count, script.reads) == (10, 6)
-    assert (now_ns > 0) is is_awaited
+    assert now_ns == pauses * 20 * MS
+
+
+def test_executions_that_are_counted_after_their_answers_are_awaited():
+    """Those of two requests before the load, and of one of its requests, are counted 5 ms later than their answers."""
+    clock = ManualClock()
+
+    async def read():
+        if (now_ns := clock.now_ns()) < LOAD_NS:
+            return (dataclasses.replace(statistics(3), executions=3 if now_ns >= 5 * MS else 1),)
+        return (dataclasses.replace(statistics(13), executions=13 if now_ns >= LOAD_NS + 5 * MS else 12),)
+
+    async def go():
+        telemetry = ServerStatisticsReader(read, clock)
+        await telemetry.before()
+        await clock.sleep_until_ns(LOAD_NS)
+        return await telemetry.after(AnswerTotals(10, 10 * 20 * MS))
+
+    counts, warnings = clock.run(go())
+    assert (counts.figures().executions, warnings) == (10, ())
 
 
 @pytest.mark.parametrize("read", [(3, 3, 3, 8, 11, 13), (3, 5, 6, 8, 9, 9, 19)], ids=["after", "before"])
@@ -285,7 +304,7 @@ def test_counts_beyond_all_that_was_sent_are_not_awaited_and_fewer_are(missing):
     assert (now_ns < 100 * MS) is not bool(missing)
 
 
-@pytest.mark.parametrize(("counts", "until_ms"), [(range(10_000), (2000, 2100)), ([5, 900] * 5_000, (0, 1))], ids=["others", "replicas"])
+@pytest.mark.parametrize(("counts", "until_ms"), [(range(10_000), (2000, 2100)), ([5, 900] * 5_000, (20, 21))], ids=["others", "replicas"])
 def test_a_server_in_use_by_others_is_awaited_for_two_seconds_and_replicas_are_not(counts, until_ms):
     script, clock = ScriptedServer(*((statistics(count),) for count in counts)), ManualClock()
     clock.run(ServerStatisticsReader(script.read, clock).before())
