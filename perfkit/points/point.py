@@ -3,7 +3,9 @@
 import collections
 import dataclasses
 import os
+import pickle
 import statistics
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -75,13 +77,14 @@ def point(measured: PointMeasurement) -> Point:
 class LoadSummary:
     """The repetitions of one load, pooled: counts and histograms are added, percentiles never averaged.
 
-    The point of a single repetition is computed once, when it is added.
+    The point of a single repetition is computed once, when it is added. Once the pooled point is made, the windows are kept compressed: the
+    histograms of their parts take a megabyte or two each.
     """
 
     def __init__(self, repetitions: Iterable[PointMeasurement] = (), slo: SloLimits | None = None) -> None:
         self._slo, self._are_all_valid = slo, True
         self._reasons: dict[str, MeasurementWarning] = {}
-        self._pool: Pool | None = None
+        self._pool: Pool | bytes | None = None
         self._pooled: tuple[int, Point] | None = None
         for repetition in repetitions:
             self.add(repetition)
@@ -90,7 +93,7 @@ class LoadSummary:
         """Adds a repetition, and returns its own point."""
         pool = Pool.of(measured)
         own = _make_point(pool, pool.percentile_intervals(), measured.repetition, measured.window)
-        self._pool = pool if self._pool is None else self._pool + pool
+        self._pool = pool if self._pool is None else self._whole_pool() + pool
         self._are_all_valid &= own.valid
         for warning in own.warnings:
             if warning.code in INVALIDATING:
@@ -109,8 +112,8 @@ class LoadSummary:
         So many load points of the run share the error of the SLO's verdicts.
         """
         if self._pooled is None or self._pooled[0] != load_points:
-            assert self._pool is not None
-            intervals, pool = self._pool.percentile_intervals(), self._pool
+            pool = self._whole_pool()
+            intervals = pool.percentile_intervals()
             if COLD not in pool.target_warnings and (cold := cold_repetition_warning(pool.parts)) is not None:
                 pool = dataclasses.replace(pool, target_warnings={**pool.target_warnings, COLD: cold})
             pooled = _make_point(pool, intervals, None, None)
@@ -119,10 +122,19 @@ class LoadSummary:
             changes = {
                 "valid": pooled.valid and self._are_all_valid,
                 "warnings": (*reasons, *pooled.warnings),
-                "slo": self._judge(self._pool, pooled, intervals, load_points),
+                "slo": self._judge(pool, pooled, intervals, load_points),
             }
             self._pooled = load_points, pooled.model_copy(update=changes)
+            if isinstance(self._pool, Pool):
+                self._pool = zlib.compress(pickle.dumps(self._pool, pickle.HIGHEST_PROTOCOL), level=1)
         return self._pooled[1]
+
+    def _whole_pool(self) -> Pool:
+        assert self._pool is not None
+        if isinstance(self._pool, Pool):
+            return self._pool
+        pool: Pool = pickle.loads(zlib.decompress(self._pool))  # noqa: S301 - made by this object
+        return pool
 
     def _judge(self, pool: "Pool", pooled: Point, intervals: Mapping[float, PercentileInterval], load_points: int) -> SloJudgement | None:
         if self._slo is None:

@@ -1,6 +1,7 @@
 """From hand-made recordings to points: sums, rates, pooled percentiles."""
 
 import dataclasses
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -124,6 +125,33 @@ def test_pooled_percentiles_are_those_of_all_values_together(measured):
     assert found.service_time_ns == distribution(BucketCounts.of(np.concatenate(parts)))
     expected = np.quantile(np.concatenate(parts), list(QUANTILES.values()), method="inverted_cdf")
     assert percentiles(found.service_time_ns) == pytest.approx(expected.tolist(), rel=0.002)  # a rank may round to its neighbour
+
+
+def test_a_repetition_that_is_added_after_the_pooled_point_was_asked_for_counts(measured):
+    random, summary = np.random.default_rng(1), LoadSummary()
+    parts = [measured(random.integers(MS, 50 * MS, 3_000), repetition=number) for number in range(3)]
+    for part in parts:
+        summary.add(part)
+        found = summary.pooled()
+    assert found == LoadSummary(parts).pooled()
+    assert found.service_time_ns.count == 9_000
+
+
+def test_what_is_kept_of_a_load_for_further_repetitions_takes_a_fraction_of_its_histograms(measured):
+    random, histograms_bytes, summaries = np.random.default_rng(1), 0, []
+    tracemalloc.start()
+    try:
+        for _ in range(10):
+            made = measured(random.integers(MS, 50 * MS, 100))
+            parts = tuple(BucketCounts.of(random.integers(MS, 5 * MS, 1_000)) for _ in range(60))
+            histograms_bytes += sum(one.indices.nbytes + one.counts.nbytes for one in parts)
+            summaries.append(LoadSummary([dataclasses.replace(made, window=dataclasses.replace(made.window, batches=parts))]))
+            summaries[-1].pooled()
+            del made, parts
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept_bytes < histograms_bytes / 3
 
 
 def test_the_statuses_of_rejected_requests_are_counted(measured):

@@ -109,6 +109,7 @@ def test_a_log_can_be_read_up_to_the_last_save(tmp_path, result):
         (lambda line: line.replace("1.250", "1.2.5"), "not an interval of an HdrHistogram log"),
         (lambda line: line.replace("1.250", "9" * 400), "not an interval of an HdrHistogram log"),
         (lambda _: "junk", "not an interval of an HdrHistogram log"),
+        (lambda line: line + "x" * 2**20, "not an interval of an HdrHistogram log"),
     ],
 )
 def test_a_damaged_interval_is_reported_with_its_line(folder, damage, message):
