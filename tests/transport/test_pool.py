@@ -183,7 +183,7 @@ class CountingPool(Pool):
 
     def __init__(self, max_connections, refused=0):
         super().__init__(servers.NOWHERE, max_connections)
-        self.written: list[Any] = []
+        self.written: list[bytes] = []
         self.refused = refused
         self.opening = self.most = 0
 
@@ -197,7 +197,7 @@ class CountingPool(Pool):
         if is_refused:
             raise ConnectionRefusedError
         self._failures = 0
-        connection = HttpConnection(self)
+        connection: Any = HttpConnection(self)
         connection._write, connection.is_closing, connection.is_usable = self.written.append, lambda: False, True
         self._connections.add(connection)
         return connection

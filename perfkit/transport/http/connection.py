@@ -230,11 +230,12 @@ class HttpConnection(PooledConnection):
             self.close()  # unrequested bytes, which could be mistaken for the next answer
             return
         if len(data) == self._known_bytes and not self._chunks and data[: self._known_head_bytes] == self._known_head:
-            reply: Reply | None = Reply(_OK, self._started_ns, received_ns, [data])  # nearly all answers to small requests
+            reply = Reply(_OK, self._started_ns, received_ns, [data])  # nearly all answers to small requests
         else:
-            reply = self._parse(data)
-            if reply is None:
+            parsed = self._parse(data)
+            if parsed is None:
                 return
+            reply = parsed
         self._reply = None
         self._pool.release(self)  # before the receiver gets the reply: it may send the next request at once
         is_done = receiver.done
