@@ -143,7 +143,7 @@ class _DirectRequests:
         loop = self._loop
         try:
             reply.variant = self._variant
-            on_reply = self._on_reply  # by way of a local: Python would first look for a method of the class
+            on_reply = self._on_reply  # by way of a local (docs/architecture.md)
             on_reply(reply)
             if reply.outcome is _OK and not loop._stopping:  # noqa: SLF001 - of this module
                 loop._unreachable = None  # noqa: SLF001 - of this module

@@ -137,7 +137,7 @@ class Recorder:
 
     def add(self, reply: Reply) -> None:
         """Takes one reply."""
-        check = self._check  # a local: called as an attribute, Python would first look for a method of the class
+        check = self._check  # by way of a local (docs/architecture.md)
         if check is not None and check(reply):
             begun_ns = reply.intended_ns if self._is_open else reply.started_ns
             self.count("checked", begun_ns)

@@ -212,7 +212,7 @@ class DirectSender(abc.ABC):
         """Like `Sender.send`, with a receiver for the reply; an OK reply never comes before this returns."""
 
     def submitter(self) -> Callable[[Prepared, ReplyReceiver], None]:
-        """`submit`, or what it calls in the end, for a load that spares each request the calls between."""
+        """The function that `submit` ends in; it stays valid for the transport's life."""
         return self.submit
 
 

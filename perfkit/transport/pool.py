@@ -39,7 +39,7 @@ class PooledConnection(asyncio.Protocol, abc.ABC):
     is_usable = False
     """Whether the connection is open and takes requests, as far as it has been told; `is_closing` knows at once that its transport has failed."""
     is_closing: Callable[[], bool]
-    """That of its transport."""
+    """Whether the transport is closing or has failed."""
 
     async def until_ready(self) -> None:
         """Waits for a handshake above TCP and TLS, if the protocol has one; raises OSError."""
@@ -318,11 +318,15 @@ class ConnectionPool(Generic[C]):
             self._set_timeout_timer(now_ns)
 
     def _open_missing(self) -> None:
-        """Opens connections for the queued requests, up to the limit; a single one if the last attempt failed."""
+        """Opens connections for the queued requests, up to the limits; a single one if the last attempt failed.
+
+        Each attempt that ends leads to the next call, at once or after the pause.
+        """
         if self._backoff_timer is not None:
             return
         queued = len(self._queue)
         wanted = min(1, queued) if self._failures else -(-queued // self._options.streams_per_connection)
+        wanted = min(wanted, _OPENED_AT_ONCE)
         while self._opening < wanted and len(self._connections) + self._opening < self._options.max_connections:
             self._opening += 1
             task = self.loop.create_task(self._connect_and_add())

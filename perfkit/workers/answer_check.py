@@ -63,7 +63,7 @@ class AnswerCheck:
             reply.outcome = Outcome.INVALID_OUTPUT
             reply.error = f"the request had {len(reply.responses_ns):,} responses, where the model's configuration says one"
             return False
-        received = self._received  # a local, for which Python does not search the class first
+        received = self._received  # by way of a local (docs/architecture.md)
         start = received(reply)
         present, place = self._present, self._place
         is_alike = len(start) == self._size and start[place : place + len(present)] == present
@@ -85,11 +85,9 @@ class AnswerCheck:
         place = start.find(present, 0, min(latest + len(present), SEEN_BYTES))
         if place < 0 or (absent is not None and start.find(absent, 0, SEEN_BYTES) >= 0):
             return False
-        self._present, self._place, self._size = (
-            present,
-            place,
-            len(start) if len(start) < SEEN_BYTES else -1,
-        )  # beyond, equal sizes say nothing
+        self._present = present
+        self._place = place
+        self._size = len(start) if len(start) < SEEN_BYTES else -1  # beyond, equal sizes say nothing
         return True
 
     def _judge_and_relearn(self, reply: Reply) -> bool:

@@ -1,6 +1,8 @@
 """Streamed requests of both engines against grpcio servers: responses, final markers, errors, shared streams, cancellation."""
 
 import asyncio
+import dataclasses
+import itertools
 import time
 
 import grpc
@@ -443,3 +445,46 @@ def test_an_answer_beyond_the_limit_breaks_the_request(engine, sharing):
 
     reply = asyncio.run(main())
     assert (reply.outcome, reply.is_own_limit) == (Outcome.BROKEN, True)
+
+
+async def two_requests(script, send):
+    """The reply to a request that a server answers by `script`, and the outcome of the next one on the only connection; the connections opened."""
+    calls = itertools.count()
+
+    def serve(call):
+        call.answer(response(service_pb2.ModelInferRequest(), 0)) if next(calls) else script(call)
+
+    async with grpc_servers.scripted_grpc_server(serve) as address:
+        options = TransportOptions(engine="wire", timeout_ns=30 * S, stream=StreamOptions())
+        transport = make_open_client(dataclasses.replace(address, protocol="grpc"), options, MonotonicClock())
+        try:
+            first = await send(transport, transport.prepare(request()))
+            second = await transport.send(transport.prepare(request()))
+            return first, second.outcome, transport.counts.opened
+        finally:
+            await transport.aclose()
+
+
+def in_one_frame(*messages, ends=False):
+    """Sends messages at once; the stream stays open, or ends with them."""
+
+    def script(call):
+        call.send_head()
+        call.send_bytes(b"".join(b"\0" + len(message).to_bytes(4) + message for message in messages), ends=ends)
+
+    return script
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_what_follows_a_message_that_breaks_its_stream_is_ignored(run, ends):
+    script = in_one_frame(b"\x12\xff", b"\x12\xff", ends=ends)
+    reply, second, opened = run(two_requests(script, lambda transport, prepared: transport.send(prepared)))
+    assert (reply.outcome, second, opened) == (Outcome.BROKEN, Outcome.OK, 1)
+
+
+def test_messages_behind_the_last_wanted_one_are_ignored(run):
+    unmarked = response(service_pb2.ModelInferRequest(), 0)
+    reply, second, opened = run(
+        two_requests(in_one_frame(*[unmarked] * 3), lambda transport, prepared: transport.send_leaving(prepared, 1))
+    )
+    assert (reply.outcome, len(reply.responses_ns), second, opened) == (Outcome.UNFINISHED, 1, Outcome.OK, 1)

@@ -178,23 +178,54 @@ def test_connections_opened_ahead_are_used(run):
     assert [reply.outcome for reply in replies] == [Outcome.OK] * 3
 
 
+class CountingPool(Pool):
+    """A pool whose connections need no server; the first `refused` attempts fail."""
+
+    def __init__(self, max_connections, refused=0):
+        super().__init__(servers.NOWHERE, max_connections)
+        self.written: list[bytes] = []
+        self.refused = refused
+        self.opening = self.most = 0
+
+    async def connect(self):
+        self.attempts += 1
+        is_refused = self.attempts <= self.refused
+        self.opening += 1
+        self.most = max(self.most, self.opening)
+        await asyncio.sleep(0)
+        self.opening -= 1
+        if is_refused:
+            raise ConnectionRefusedError
+        self._failures = 0
+        connection: Any = HttpConnection(self)
+        connection._write, connection.is_closing, connection.is_usable = self.written.append, lambda: False, True
+        self._connections.add(connection)
+        return connection
+
+
 def test_many_connections_are_opened_a_thousand_at_a_time(run):
-    class Counting(Pool):
-        opening = most = 0
-
-        async def connect(self):
-            self.opening += 1
-            self.most = max(self.most, self.opening)
-            await asyncio.sleep(0)
-            self.opening -= 1
-            connection = HttpConnection(self)
-            self._connections.add(connection)
-            return connection
-
     async def main():
-        pool = Counting(await unused_address(), max_connections=2500)
+        pool = CountingPool(2500)
         await pool.open(2500)
         return pool.most, len(pool._connections)
+
+    assert run(main()) == (1024, 2500)
+
+
+@pytest.mark.parametrize("refused", [0, 1000])
+def test_many_connections_for_queued_requests_are_opened_a_thousand_at_a_time(run, refused):
+    async def main():
+        pool = CountingPool(2500, refused)
+        for _ in range(2500):
+            pool.request()
+        if refused:
+            await until(lambda: pool.attempts == 1024 and not pool.opening)
+            assert len(pool.written) == 24
+            pool.time.advance(10_000_000)
+        await until(lambda: len(pool.written) == 2500)
+        results = pool.most, pool.attempts - refused
+        pool.close()
+        return results
 
     assert run(main()) == (1024, 2500)
 

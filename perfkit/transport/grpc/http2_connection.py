@@ -143,6 +143,7 @@ class Http2Connection(PooledConnection, SessionListener[S, AnswerHeaders]):
         self._end_all(f"the connection was closed before the answer was complete{f': {reason}' if reason else ''}")
         self.close()
         self._pool.remove(self)
+        del self._session, self._receive  # the session refers to this connection
 
     def pause_writing(self) -> None:
         """Asyncio's callback: more waits to be written than `_WRITE_HIGH_WATER_BYTES`."""
@@ -157,7 +158,7 @@ class Http2Connection(PooledConnection, SessionListener[S, AnswerHeaders]):
         self.is_usable = False
 
     def data_received(self, data: bytes) -> None:
-        now_ns, receive = self._now_ns, self._receive  # locals, for which Python does not search the class for methods first
+        now_ns, receive = self._now_ns, self._receive  # by way of a local (docs/architecture.md)
         self._received_ns = now_ns()  # before parsing, which is the client's time
         try:
             receive(data)

@@ -48,7 +48,7 @@ class RequestWriter:
         length = len(data)
         if length <= self._max_single_write_bytes and length <= self._window_bytes and headers_start and stream_id != 1:
             self._window_bytes -= length
-            encoded_id, write = stream_id.to_bytes(4), self._write  # a local, for which Python does not search the class for a method first
+            encoded_id, write = stream_id.to_bytes(4), self._write  # by way of a local (docs/architecture.md)
             write(b"".join((headers_start, encoded_id, block, data_start, encoded_id, data)))
             return
         self.unsent[stream_id] = UnsentData(memoryview(data), self._stream_window_bytes)

@@ -228,7 +228,8 @@ class ClientSession(Http2Session, Generic[S, H]):
         if chunk:
             stream.chunks.append(chunk)
         if flags & _END_STREAM:
-            self._finish(stream, None)
+            if stream_id in self.streams:  # otherwise what took the chunk has cancelled the stream
+                self._finish(stream, None)
             return
         if len(chunk) <= _TINY_BYTES:
             self._count_control_frames(1)

@@ -32,7 +32,7 @@ class MessageSplitter:
     """
 
     def __init__(self, limit: AnswerLimit, on_message: Callable[[bytes, bool], None]) -> None:
-        self._limit, self._on_message = limit, on_message
+        self._limit, self.on_message = limit, on_message
         self._parts: list[bytes] = []
         self._size, self._needed = 0, PREFIX_BYTES
 
@@ -58,7 +58,7 @@ class MessageSplitter:
             if stop > end:
                 needed = stop - position
                 break
-            self._on_message(chunk[position + PREFIX_BYTES : stop], chunk[position] != 0)
+            self.on_message(chunk[position + PREFIX_BYTES : stop], chunk[position] != 0)
             position = stop
         if position < end:
             self._parts.append(chunk[position:])
@@ -81,19 +81,27 @@ class StreamedRequest:
 class RequestStream(Stream[AnswerHeaders]):
     """An HTTP/2 stream and its requests in flight by id; it may take `left` more."""
 
-    __slots__ = ("has_timed_out", "is_unmarked", "left", "requests")
+    __slots__ = ("has_timed_out", "is_unmarked", "left", "requests", "splitter")
     has_many_messages = True
 
     def __init__(self, limit: AnswerLimit, left: int, on_message: "Callable[[RequestStream, bytes, bool], None]") -> None:
         super().__init__()
+        self.splitter = MessageSplitter(limit, lambda message, is_compressed: on_message(self, message, is_compressed))
         # it stands in for the list that holds the chunks of a single answer
-        self.chunks = MessageSplitter(limit, lambda message, is_compressed: on_message(self, message, is_compressed))  # type: ignore[assignment]  # of a list, the session only appends to it and takes its length
+        self.chunks = self.splitter  # type: ignore[assignment]  # of a list, the session only appends to it and takes its length
         self.requests: dict[str, StreamedRequest] = {}
         self.left = left
         self.has_timed_out = False
         """Whether the server still works on a request that timed out."""
         self.is_unmarked = False
         """Whether several requests may share the stream, and a response came that does not say whether it is the last one."""
+
+    def end(self) -> list[StreamedRequest]:
+        """The requests that the stream had when it ended. It has none from then on, and ignores further messages."""
+        requests, self.requests = list(self.requests.values()), {}
+        # what it called refers to the stream: the two would keep the last message until the next garbage collection
+        self.splitter.on_message = _ignore
+        return requests
 
 
 class StreamingConnection(Http2Connection[RequestStream]):
@@ -134,9 +142,8 @@ class StreamingConnection(Http2Connection[RequestStream]):
             elif stream.left:
                 self._session.send_data(stream, b"", ends_stream=True)
                 stream.left = 0
-            for request in stream.requests.values():
+            for request in stream.end():
                 _resolve(request, request.answer.failed(Outcome.UNFINISHED, request.started_ns, now_ns, ""))
-            stream.requests.clear()
         self.close()
 
     def give_up(self, reply: ReplyReceiver) -> bool:
@@ -144,7 +151,7 @@ class StreamingConnection(Http2Connection[RequestStream]):
         for stream in self._session.streams.values():
             if any(request.reply is reply for request in stream.requests.values()):
                 self._session.cancel(stream)
-                for request in self._taken(stream):
+                for request in stream.end():
                     self._fail_request(request, Outcome.UNFINISHED, "")
                 return True
         return False
@@ -158,7 +165,7 @@ class StreamingConnection(Http2Connection[RequestStream]):
         else:
             is_complete = False
             outcome, error, status = classify(stream.headers, trailers, ())
-        for request in self._taken(stream):
+        for request in stream.end():
             if is_complete:
                 self._end(request, request.answer.complete(request.started_ns, self._received_ns, ERROR_MESSAGE_STATUS))
             elif status == "DEADLINE_EXCEEDED" and self._is_due(request.submitted_ns):
@@ -168,7 +175,7 @@ class StreamingConnection(Http2Connection[RequestStream]):
 
     def on_reset(self, stream: RequestStream, code: int) -> None:
         self._forget(stream)
-        for request in self._taken(stream):
+        for request in stream.end():
             if code == http2.CANCEL and self._is_due(request.submitted_ns):
                 self._fail_request(request, Outcome.TIMED_OUT, self._describe_time_out())
             else:
@@ -177,7 +184,7 @@ class StreamingConnection(Http2Connection[RequestStream]):
 
     def on_refused(self, stream: RequestStream, reason: str) -> None:
         self._forget(stream)
-        for request in self._taken(stream):
+        for request in stream.end():
             if request.is_resent:
                 self._fail_request(request, Outcome.BROKEN, f"{reason}, for the second time")
                 continue
@@ -245,6 +252,7 @@ class StreamingConnection(Http2Connection[RequestStream]):
             self._open_streams.append(stream)
         elif stream.has_timed_out and not stream.requests:
             self._session.cancel(stream)
+            stream.end()
         self._end(found, found.answer.complete(found.started_ns, self._received_ns, ERROR_MESSAGE_STATUS))
 
     def _on_message_and_leave(self, stream: RequestStream, message: bytes, is_compressed: bool) -> None:
@@ -259,13 +267,8 @@ class StreamingConnection(Http2Connection[RequestStream]):
         """Ends a stream whose messages cannot be taken."""
         self._session.cancel(stream)
         self._forget(stream)
-        for request in self._taken(stream):
+        for request in stream.end():
             self._fail_request(request, Outcome.BROKEN, error, is_own_limit=is_own_limit)
-
-    def _taken(self, stream: RequestStream) -> list[StreamedRequest]:
-        """The requests of a stream that has ended, which it has no more."""
-        requests, stream.requests = list(stream.requests.values()), {}
-        return requests
 
     def _forget(self, stream: RequestStream) -> None:
         if stream in self._open_streams:
@@ -286,7 +289,7 @@ class StreamingConnection(Http2Connection[RequestStream]):
         self._session.streams.clear()
         self._open_streams.clear()
         for stream in streams:
-            for request in self._taken(stream):
+            for request in stream.end():
                 now_ns = self._now_ns()
                 _resolve(request, request.answer.failed(Outcome.BROKEN, request.started_ns, now_ns, error, is_own_limit=is_own_limit))
 
@@ -305,9 +308,14 @@ class StreamingConnection(Http2Connection[RequestStream]):
             stream.requests = {key: one for key, one in stream.requests.items() if one not in due}
             if not stream.requests:  # a single request of a stream cannot be cancelled
                 self._session.cancel(stream)
+                stream.end()
             for request in due:
                 self._fail_request(request, Outcome.TIMED_OUT, _explained(self._describe_time_out(), stream))
         return has_timed_out
+
+
+def _ignore(_message: bytes, _is_compressed: bool) -> None:
+    """Takes a message of a stream that has ended."""
 
 
 def _explained(error: str, stream: RequestStream) -> str:

@@ -44,7 +44,7 @@ class GrpcConnection(Http2Connection[Call]):
     def send(self, buffers: Sequence[bytes], reply: ReplyReceiver) -> None:
         if self._timer is None:
             self._set_timer(self._pool.timeout_ns)
-        now_ns = self._now_ns  # see `data_received`
+        now_ns = self._now_ns  # by way of a local (docs/architecture.md)
         self._session.send(Call(buffers, reply, now_ns()), buffers)
 
     def send_queued(self, buffers: Sequence[bytes], reply: ReplyReceiver, submitted_ns: int, started_ns: int | None) -> None:

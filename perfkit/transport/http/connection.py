@@ -69,12 +69,14 @@ def parse_response(chunks: list[bytes]) -> HttpResponse:
     try:
         for chunk in chunks:
             reader.parser.feed_data(chunk)
+        reader.end()
     except httptools.HttpParserError as error:
         if reader.response is None:  # otherwise the error is in the bytes after the response
             raise ProtocolError(f"the answer is not HTTP/1.1: {error}") from None
     except httptools.HttpParserUpgrade:
         raise ProtocolError(SWITCHED_PROTOCOLS) from None
-    reader.end()
+    finally:
+        del reader.parser  # they refer to each other: see `connection_lost`
     if reader.response is None:
         raise ProtocolError("the answer ends before its body does")
     if reader.header_count > MAX_HEADERS:
@@ -150,7 +152,7 @@ class HttpConnection(PooledConnection):
         self._is_resent = False
         if self._timer is None:
             self._set_timer(self._pool.timeout_ns)
-        now_ns, write = self._now_ns, self._write  # see `data_received`
+        now_ns, write = self._now_ns, self._write  # by way of a local (docs/architecture.md)
         self._submitted_ns = self._started_ns = now_ns()
         if len(buffers) == 1:
             write(buffers[0])
@@ -217,22 +219,31 @@ class HttpConnection(PooledConnection):
             self._pool.resend(self._buffers, reply, self._submitted_ns, self._started_ns)
         self._fail(Outcome.BROKEN, f"the connection was closed before the answer was complete{f': {exc}' if exc else ''}")
         self._pool.remove(self)
+        # the parser refers to this connection: the two would keep the last answer until the next garbage collection
+        del self._parser, self._write
+        self._buffers, self._chunks = (), []
 
     def data_received(self, data: bytes) -> None:
-        # functions in attributes are called by way of locals, for which Python does not search the class for a method first
-        now_ns, receiver = self._now_ns, self._reply
+        now_ns, receiver = self._now_ns, self._reply  # by way of a local (docs/architecture.md)
         self._received_ns = received_ns = now_ns()  # before parsing, which is the client's time
         if receiver is None:
             self.close()  # unrequested bytes, which could be mistaken for the next answer
             return
         if len(data) == self._known_bytes and not self._chunks and data[: self._known_head_bytes] == self._known_head:
-            self._reply = None  # nearly all answers to small requests: what `_end_answer` does, in fewer calls
-            reply = Reply(_OK, self._started_ns, received_ns, [data])
-            self._pool.release(self)
-            is_done = receiver.done
-            if not is_done():
-                receiver.set_result(reply)
-            return
+            reply = Reply(_OK, self._started_ns, received_ns, [data])  # nearly all answers to small requests
+        else:
+            parsed = self._parse(data)
+            if parsed is None:
+                return
+            reply = parsed
+        self._reply = None
+        self._pool.release(self)  # before the receiver gets the reply: it may send the next request at once
+        is_done = receiver.done
+        if not is_done():
+            receiver.set_result(reply)
+
+    def _parse(self, data: bytes) -> Reply | None:
+        """The reply to the request if these bytes complete its answer; None if not, also if the answer is broken, which ends the request."""
         self._chunks.append(data)
         error = ""
         try:
@@ -246,11 +257,12 @@ class HttpConnection(PooledConnection):
             if error:
                 self.close()
             self._learn_head(status, data)
-            self._end_answer(status)
-        elif error:
+            return self._answered(status)
+        if error:
             self._fail(Outcome.BROKEN, error)
         elif len(self._chunks) > _UNCHECKED_READS and self._reply is not None:
             self._check_size(len(data))
+        return None
 
     def on_message_begin(self) -> None:
         """Httptools' callback: a response begins."""
@@ -300,15 +312,6 @@ class HttpConnection(PooledConnection):
             self._fail(Outcome.BROKEN, limit.announced_too_long(int(match["bytes"])), is_own_limit=True)
         else:
             self._has_head, self._checkpoint_bytes = True, len(head) + limit.max_bytes
-
-    def _end_answer(self, status: int) -> None:
-        """Resolves the request, after the connection was released: its receiver may send the next one at once."""
-        receiver, self._reply = self._reply, None
-        assert receiver is not None
-        reply = self._answered(status)
-        self._pool.release(self)
-        if not receiver.done():
-            receiver.set_result(reply)
 
     def _answered(self, status: int) -> Reply:
         """The reply to the request whose answer is complete."""

@@ -34,6 +34,10 @@ class EventStreamConnection(HttpConnection):
             self._events = EventSplitter(self._pool.answer_limit.max_bytes, self._on_event_and_leave)
         super().send(buffers, reply)
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        del self._events  # it refers to this connection
+
     def on_body(self, body: bytes) -> None:
         """Httptools' callback: a piece of an answer's body."""
         if self._reply is None or self._parser.get_status_code() != 200:
