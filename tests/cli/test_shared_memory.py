@@ -125,20 +125,29 @@ def test_only_its_own_regions_are_unregistered_however_the_run_ends(perfkit, wri
 
         long = {"warmup": "0s", "duration": "60s", "repetitions": 1}
         path = write_scenario(shared_memory="system", measure=long, **arrays)
-        for number in (signal.SIGINT, signal.SIGKILL):
+
+        def end_by(number):
+            """Ends a run that has regions with a signal, and returns its process ID."""
             running = perfkit.start("run", path)
             running.wait_for_line("target: grpc")  # the second of the two
             assert len(objects_of(running.process.pid)) == 4
             assert len(regions(sharing)) == 5
             running.signal(number)
             assert running.finish().code == (130 if number is signal.SIGINT else -number)
-            if number is signal.SIGINT:
-                assert regions(sharing) == {"other"}
-            assert len(objects_of(running.process.pid)) == (0 if number is signal.SIGINT else 4)
+            return running.process.pid
 
-        after = perfkit.run("run", write_scenario(target={"model": "simple", "url": sharing.urls["grpc"]}, telemetry=False))
-        assert "4 shared memory regions of a perfkit that was killed are removed: " in after.stderr
-        assert objects_of(running.process.pid) == []
+        assert objects_of(end_by(signal.SIGINT)) == []
+        assert regions(sharing) == {"other"}
+        for _ in range(5):  # every run on this machine removes what killed ones leave, so that another test's may come first
+            killed = end_by(signal.SIGKILL)
+            after = perfkit.run("run", write_scenario(target={"model": "simple", "url": sharing.urls["grpc"]}, telemetry=False))
+            assert objects_of(killed) == []
+            if "4 shared memory regions of a perfkit that was killed are removed: " in after.stderr:
+                break
+            for left in regions(sharing) - {"other"}:
+                client.unregister_system_shared_memory(left)
+        else:
+            pytest.fail(f"no run says that it removed them: {after.stderr}")
         assert regions(sharing) == {"other"}
         assert (
             "shared memory"
