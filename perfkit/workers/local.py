@@ -21,7 +21,7 @@ WORKER_FILES = 22
 """The files that a worker process has open besides its connections: interpreter, event loop, libraries; measured, and rounded up."""
 ENDS_WITHIN_S = 5
 _LEAD_ALONE_NS = NS_PER_S * 3 // 100
-"""How long before its start a worker hears of it with which no other has to start, besides what its load needs; 30 ms."""
+"""A worker that starts alone is told of its start so long ahead, besides the time that its load needs to get ready; 30 ms."""
 
 
 @dataclasses.dataclass(frozen=True)
