@@ -102,7 +102,7 @@ def pauses_s(url: str, checkout: Checkout) -> list[float]:
         run = run_perfkit(scenario, out=out, checkout=checkout)
         requests = [point["requests"] for point in run.points]
         starts_s = sorted(read_window_starts(out).values())
-    # 5: the sweep shares the machine with its server, so that the load generator may be the bottleneck
+    # exit code 5 is accepted: the sweep shares the machine with its server, so that the load generator may be the bottleneck
     if (
         run.exit_code not in (0, 5)
         or not len(requests) == len(starts_s) == _SWEEP

@@ -13,7 +13,7 @@ _Result = TypeVar("_Result")
 
 
 class _Begun(Coroutine[Any, Any, _Result]):
-    """The rest of a coroutine that waits for `awaited`, a future or None, for the task that is to run it."""
+    """A coroutine that has begun and waits for `awaited`, a future or None, so that a task can run the rest of it."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, _Result], awaited: Any) -> None:
         self._coroutine, self._awaited = coroutine, [awaited]  # emptied once the task has it
@@ -27,7 +27,7 @@ class _Begun(Coroutine[Any, Any, _Result]):
         if self._awaited:
             awaited = self._awaited.pop()
             if awaited is not None and isinstance(error[0], asyncio.CancelledError):
-                awaited.cancel()  # as the task does it with what it waits for
+                awaited.cancel()  # a task would cancel what it waits for
         return self._coroutine.throw(*error)
 
     @override

@@ -10,7 +10,8 @@ from perfkit.transport.base import Prepared, Reply, Transport
 from perfkit.transport.options import TransportOptions
 from perfkit.workers.messages import WorkerSpec, WorkloadSpec
 from perfkit.workers.point_recording import PointRecording
-from perfkit.workers.worker import PreparedWorkload, run_workloads
+from perfkit.workers.prepared_workload import PreparedWorkload
+from perfkit.workers.worker import run_workloads
 from perfkit.workload.expectation import Expectation
 
 ADDRESS = Address("http", "h", 1)

@@ -193,6 +193,6 @@ def measured(client: LlmClient, load: LlmLoad) -> LlmFigures:
 
 
 def version(program: pathlib.Path, package: str) -> str:
-    """The version of a package beside a program of its environment."""
+    """The version of a package in the environment that a program is installed in."""
     code = f"import importlib.metadata; print(importlib.metadata.version({package!r}))"
     return subprocess.run([str(program.with_name("python")), "-c", code], check=True, capture_output=True, text=True).stdout.strip()

@@ -2,14 +2,12 @@
 
 import argparse
 import contextlib
-import importlib
 import json
 import os
 import pathlib
 from typing import TYPE_CHECKING
 
 from perfkit import digits
-from perfkit.cli.drawing import add_missing_report, draw_report
 from perfkit.cli.exit_code import ExitCode, exit_code_of
 from perfkit.cli.options import (
     add_budget,
@@ -19,24 +17,21 @@ from perfkit.cli.options import (
     command_that_continues,
     complete_result,
     default_place,
-    publish_at,
     whole_number,
     whole_points,
 )
 from perfkit.cli.output import reader_may_leave
+from perfkit.cli.run_session import RunSession, print_nothing
 from perfkit.cli.url_scenario import add_scenario_or_url_options, scenario_source
-from perfkit.process.entry import collect_from_now_on, without_blas_threads
-from perfkit.process.start_module import DRAWING, SAMPLER, WORKER, end_started_ahead, start_ahead
+from perfkit.process.start_module import SAMPLER, WORKER, end_started_ahead, start_ahead
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from perfkit.errors import PerfkitError
-    from perfkit.measurement.lifecycle import InterleavedCase
-    from perfkit.measurement.scenario_run import MeasuredScenario
     from perfkit.result.model import Result
     from perfkit.result.sweep import SweepFolder
-    from perfkit.scenario.file import Case, LoadedScenario
+    from perfkit.scenario.file import Case
 
 
 _EXIT_CODE_OF_SEARCH = {"never_met": ExitCode.VIOLATED, "generator": ExitCode.INVALID, "cold": ExitCode.INVALID}
@@ -110,7 +105,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
         )
     if cases[0].loaded.scenario.telemetry:
         start_ahead(SAMPLER)  # as above; not sooner, since two CPUs are busy with worker and run until now
-    session = _Session(options)
+    session = RunSession(options)
     name = cases[0].loaded.scenario.name
     folder = options.out or default_folder(name)
     if cases[0].values:
@@ -170,109 +165,7 @@ def _accepted(code: ExitCode, options: argparse.Namespace, results: "Iterable[Re
     return code if is_beyond else ExitCode.DONE
 
 
-class _Session:
-    """What all runs of one command share: the progress display, and the signals that interrupt them."""
-
-    def __init__(self, options: argparse.Namespace) -> None:
-        with without_blas_threads():
-            importlib.import_module("perfkit.measurement.lifecycle")
-        collect_from_now_on()
-        from perfkit.cli.signals import SignalHandler
-        from perfkit.measurement.control import Interruption
-        from perfkit.report.live import LiveReport
-
-        self.live = LiveReport(quiet=options.quiet)
-        self._publish_at = publish_at(options)
-        self._writes_reports, self._interruption = not options.no_report, Interruption()
-        self._signals = SignalHandler(self._interruption, self._say_that_it_stops)
-        self._is_drawing, self._resume, self._added_ns = False, options.resume, options.budget
-        self.has_stored = True
-        """Whether the last measurement is stored."""
-        self.last_notes: list[str] = []
-        """A note for each result that was not stored, and for each report that was not drawn."""
-
-    @property
-    def exit_code(self) -> ExitCode | None:
-        """The exit code of an interrupted command; None if there was no signal."""
-        return self._signals.exit_code
-
-    def measure(self, loaded: "LoadedScenario", folder: pathlib.Path, print_figures: "Callable[[Result], None]") -> "Result":
-        """Measures a scenario, prints its figures as soon as they are stored, and draws the report, unless nothing was measured."""
-        from perfkit.measurement.lifecycle import measure_scenario
-
-        measuring = measure_scenario(
-            loaded,
-            folder,
-            self.live,
-            self._interruption,
-            publish_at=self._publish_at,
-            resume=self._resume,
-            added_ns=self._added_ns,
-            on_probed=self._start_drawing_ahead,
-        )
-        return self._reported(self._signals.run(measuring), print_figures)
-
-    def measure_interleaved(self, cases: "Sequence[InterleavedCase]") -> "list[Result | PerfkitError]":
-        """Measures scenarios interleaved on one server, and writes their result folders and reports."""
-        from perfkit.errors import PerfkitError
-        from perfkit.measurement.lifecycle import measure_interleaved
-
-        measuring = measure_interleaved(
-            cases,
-            self.live,
-            self._interruption,
-            publish_at=self._publish_at,
-            resume=self._resume,
-            on_probed=self._start_drawing_ahead,
-        )
-        return [one if isinstance(one, PerfkitError) else self._reported(one, _print_nothing) for one in self._signals.run(measuring)]
-
-    def _reported(self, measured: "MeasuredScenario", print_figures: "Callable[[Result], None]") -> "Result":
-        """The result of a run after its figures are printed and its report is drawn."""
-        self.has_stored = measured.folder is not None
-        if measured.not_stored:
-            self.last_notes.append(measured.not_stored)
-        elif measured.folder is None:
-            self.live.say(f"{measured.result.status_reason or measured.result.status}; nothing was measured, so nothing is written")
-        elif self._writes_reports:
-            if reason := self.draw_report(measured.folder, meanwhile=lambda: print_figures(measured.result)):
-                result, note = add_missing_report(measured.folder, measured.result, reason)
-                self.last_notes.append(note)
-                return result
-            return measured.result
-        print_figures(measured.result)
-        return measured.result
-
-    def draw_report(self, folder: pathlib.Path, *options: str, meanwhile: "Callable[[], None]") -> str:
-        """Draws a report unless the command was interrupted twice, and calls `meanwhile` in any case; returns why it is missing."""
-        if self._signals.count >= 2:
-            meanwhile()
-            return "the run was stopped at once"
-        self._is_drawing = True
-        try:
-            return draw_report(folder, *options, meanwhile=meanwhile, signals=self._signals)
-        finally:
-            self._is_drawing = False
-
-    def _start_drawing_ahead(self) -> None:
-        """Starts the process that will draw the report; it has imported its libraries before the load begins, and waits.
-
-        Not before the target is probed, whose time to answer says where a search begins.
-        """
-        if self._writes_reports:
-            start_ahead(DRAWING, reads_stderr=True)
-
-    def say_last_notes(self) -> None:
-        """Says which results were not stored and which reports were not drawn."""
-        for note in self.last_notes:
-            self.live.say(f"perfkit: {note}")
-
-    def _say_that_it_stops(self) -> None:
-        waits_for = "the report is left out" if self._is_drawing else "waiting for outstanding responses"
-        self.live.say(f"stopping: {waits_for}; interrupt again to stop at once")
-
-
-def _sweep(session: _Session, cases: "Sequence[Case]", folder: pathlib.Path, options: argparse.Namespace) -> ExitCode:
+def _sweep(session: RunSession, cases: "Sequence[Case]", folder: pathlib.Path, options: argparse.Namespace) -> ExitCode:
     """Measures the cases that are not complete yet, and shows all."""
     from perfkit.errors import PerfkitError
     from perfkit.result.sweep import SweepFolder, SweepRank
@@ -303,7 +196,7 @@ def _sweep(session: _Session, cases: "Sequence[Case]", folder: pathlib.Path, opt
 
 
 def _measure_group(
-    session: _Session, cases: "Sequence[Case]", group: "Sequence[int]", sweep: "SweepFolder", taken: "Sequence[int]"
+    session: RunSession, cases: "Sequence[Case]", group: "Sequence[int]", sweep: "SweepFolder", taken: "Sequence[int]"
 ) -> "list[Result | PerfkitError]":
     """Measures one case, or several that can share a server, interleaved; `taken` load points of each are measured already."""
     from perfkit.errors import PerfkitError
@@ -325,13 +218,13 @@ def _measure_group(
     (index,) = group
     session.live.note(f"case {index + 1} of {len(cases)}: {title(index)}")
     try:
-        return [session.measure(cases[index].loaded, folders[index], _print_nothing)]
+        return [session.measure(cases[index].loaded, folders[index], print_nothing)]
     except PerfkitError as error:
         return [error]
 
 
 def _end_sweep(
-    session: _Session, sweep: "SweepFolder", codes: "list[ExitCode]", folder: pathlib.Path, options: argparse.Namespace
+    session: RunSession, sweep: "SweepFolder", codes: "list[ExitCode]", folder: pathlib.Path, options: argparse.Namespace
 ) -> ExitCode:
     """Prints the table over all cases, their warnings, the command that measures the remaining ones, and the status."""
     from perfkit.errors import ResultError
@@ -394,10 +287,6 @@ def _print_figures(result: "Result", options: argparse.Namespace) -> None:
             print_summary(result)
     if not options.quiet:
         print_warnings(result)
-
-
-def _print_nothing(_result: "Result") -> None:
-    """Of a case of a sweep, whose table is printed at the end."""
 
 
 def _print_stored(result: "Result", folder: pathlib.Path | None, options: argparse.Namespace) -> None:

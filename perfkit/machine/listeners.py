@@ -1,4 +1,4 @@
-"""Which processes listen where on this machine, from Linux's /proc: of thousands of sockets, as a loaded machine has, only those are looked at."""
+"""The listening sockets of this machine and their processes, from Linux's /proc. Other sockets, of which there may be thousands, are skipped."""
 
 import contextlib
 import os
@@ -46,7 +46,7 @@ def _unix(root: pathlib.Path) -> dict[str, int | str]:
 def _holders(sockets: Mapping[str, object], root: pathlib.Path) -> dict[str, Sequence[int]]:
     """The processes that have each of these sockets open, as far as this user may see it.
 
-    PID 1, which opens sockets for the services that it starts, and this process with those that it was started by, only where no other holds it.
+    PID 1, which opens sockets for the services that it starts, this process and its ancestors count only where no other process holds the socket.
     """
     found = dict[str, list[int]]()
     for pid in _processes(root) if sockets else ():

@@ -74,7 +74,7 @@ def start_ahead(module: str, *, reads_stderr: bool = False) -> None:
 
 
 async def wait_until_idle(module: str, within_s: float) -> None:
-    """Waits until the process that `start_ahead` has started for this module, if any, has written to its stdout: it only waits from then on.
+    """Waits until the process that `start_ahead` has started for this module, if any, is idle, which it says by its first output.
 
     One that has not written in time is ended, so that it disturbs no load; `start_module` starts another.
     """

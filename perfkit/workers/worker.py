@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from perfkit.clock import Clock
-from perfkit.errors import ProtocolError
-from perfkit.load.abandonment import AbandoningSender
 from perfkit.load.arrivals import Instants, first_chunk_ready, worker_arrivals
 from perfkit.load.listed_requests import ListedRequests
 from perfkit.load.load_plan import ClosedPlan, LoadPlan, OpenPlan
@@ -18,33 +16,26 @@ from perfkit.load.open_loop import make_pacer
 from perfkit.load.retries import RetryingSender
 from perfkit.load.sequence_requests import SequenceRequests
 from perfkit.machine.readings import BusyMeter, BusyShares
-from perfkit.protocol.message import InferRequest, TokenCounts
 from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.recording import Recording
 from perfkit.recorder.stops import StopDetector
-from perfkit.spans.span import SampledRequest
-from perfkit.target.address import Address
-from perfkit.target_client import make_client
 from perfkit.telemetry.host.generator import EventLoopMonitor
-from perfkit.transport.base import ConnectionCounts, Prepared, Reply, Sender, Transport
-from perfkit.transport.resolution import with_peers
+from perfkit.transport.base import ConnectionCounts, Prepared, Reply, Sender
 from perfkit.units import NS_PER_S
-from perfkit.workers.answer_check import AnswerCheck
 from perfkit.workers.loops import (
-    ReplayedRequests,
     make_loop,
     make_warm_up,
-    prepare_requests,
     send_pieces,
     stop_on_errors,
     stop_on_overload,
     too_many_errors,
 )
-from perfkit.workers.messages import Piece, WorkerSpec, WorkloadSpec
+from perfkit.workers.messages import Piece, WorkerSpec
 from perfkit.workers.mix import MixedSender, MixRecorder, RoutedRequest, choices_of_worker, workload_choices
 from perfkit.workers.point_recording import PointRecording, WorkloadRecording
-from perfkit.workers.request_sampler import RequestSampler, follow_rate
+from perfkit.workers.prepared_workload import PreparedWorkload, RenewedHeaders, prepare_workload
+from perfkit.workers.request_sampler import follow_rate
 
 
 async def execute(
@@ -56,13 +47,13 @@ async def execute(
     begin_at: Callable[[], Awaitable[int]] | None = None,
     on_reply: Callable[[Reply], None] | None = None,
     on_piece: Callable[[Piece], None] | None = None,
-    renewal: "RenewedHeaders | None" = None,
+    renewal: RenewedHeaders | None = None,
 ) -> PointRecording:
     """Connects to the targets and runs the load point; see `run_workloads`.
 
     `on_reply` gets each reply after its check. Requests have the headers of `renewal` from when they come.
     """
-    workloads = [await _prepare_workload(one, spec, clock) for one in spec.workloads]
+    workloads = [await prepare_workload(one, spec, clock) for one in spec.workloads]
     if on_reply is not None:
         workloads = [dataclasses.replace(one, check=functools.partial(_check_and_report, one.check, on_reply)) for one in workloads]
     try:
@@ -85,110 +76,6 @@ def _check_and_report(check: Callable[[Reply], bool] | None, on_reply: Callable[
     is_checked = check is not None and check(reply)
     on_reply(reply)
     return is_checked
-
-
-class RenewedHeaders:
-    """The newest addresses of the workloads, whose headers replace those of the prepared requests."""
-
-    def __init__(self) -> None:
-        self._addresses: tuple[Address, ...] = ()
-        self._has_come = asyncio.Event()
-
-    def come(self, addresses: tuple[Address, ...]) -> None:
-        """Takes the addresses of all workloads, in their order."""
-        self._addresses = addresses
-        self._has_come.set()
-
-    async def follow(self, workloads: "Sequence[PreparedWorkload]") -> None:
-        """Prepares the requests again after each change, one by one, so that requests that are due are not delayed; never ends."""
-        while True:
-            await self._has_come.wait()
-            self._has_come.clear()
-            for workload, address in zip(workloads, self._addresses, strict=True):
-                await workload.renew(address)
-
-
-@dataclasses.dataclass
-class PreparedWorkload:
-    """One workload of a load point as a worker sends it: its connections and prepared requests; `check` is that of `Recorder`."""
-
-    spec: WorkloadSpec
-    transport: Transport
-    requests: Sequence[Prepared] | SequenceRequests
-    address: Address
-    check: Callable[[Reply], bool] | None = None
-    decode: Callable[[Reply], object] | None = None
-    """What reads an answer, and raises ProtocolError with the message of a rejection; None where answers have no contents."""
-    sampler: RequestSampler | None = None
-    """What the requests are sent through if some of them are traced."""
-    count_tokens: Callable[[Reply], TokenCounts | None] | None = None
-    """What gives the tokens that an answer reports; None for an API without tokens."""
-    prepare: Callable[[InferRequest], Prepared] | None = None
-    """What prepared the requests; None where their headers never change."""
-    abandoning: AbandoningSender | None = None
-    """What the requests are sent through if some of them are given up."""
-    retrying: RetryingSender | None = None
-    """What they are sent through if failed ones are sent again."""
-
-    @property
-    def sender(self) -> Sender:
-        """What the loop sends the requests with."""
-        return self.sampler or self.abandoning or self.retrying or self.transport
-
-    @property
-    def sampled(self) -> tuple[SampledRequest, ...]:
-        """The traced requests that were answered."""
-        return self.sampler.finish() if self.sampler else ()
-
-    @property
-    def prepared(self) -> Sequence[Prepared]:
-        """The requests of a workload without sequences."""
-        assert not isinstance(self.requests, SequenceRequests)
-        return self.requests
-
-    async def renew(self, address: Address) -> None:
-        """Prepares all requests again with the headers of the address; requests that fall due meanwhile are sent."""
-        self.address = dataclasses.replace(address, secrets=self.address.secrets | address.secrets)
-        self.transport.renew(self.address)
-        if isinstance(self.requests, SequenceRequests):
-            self.requests.forget()
-            return
-        assert self.prepare is not None
-        distinct = self.requests.items if isinstance(self.requests, ReplayedRequests | ListedRequests) else self.requests
-        for request, prepared in zip(self.spec.requests, distinct, strict=True):
-            prepared.become(self.prepare(request))
-            await asyncio.sleep(0)
-
-    def failure(self, reply: Reply) -> str:
-        """The message of a failed reply, without secrets of the target."""
-        return self.address.sanitize(_failure(self.decode, reply))
-
-
-async def _prepare_workload(spec: WorkloadSpec, point: WorkerSpec, clock: Clock) -> PreparedWorkload:
-    client = make_client(spec.address, await with_peers(spec.address, spec.transport), clock)
-    check = AnswerCheck(
-        client,
-        spec.expectation,
-        share=spec.check_share,
-        at_most_per_s=spec.check_at_most_per_s,
-        seed=spec.seed,
-        request_indices=spec.request_indices,
-    )
-    requests = prepare_requests(spec, client, point.worker, point.workers)
-    sampler = RequestSampler(client.transport, spec.sampling) if spec.sampling else None
-    return PreparedWorkload(
-        spec,
-        client.transport,
-        requests,
-        spec.address,
-        check,
-        client.decode,
-        sampler,
-        client.count_tokens,
-        client.prepare,
-        AbandoningSender.of(client.transport, clock) if spec.abandon else None,
-        RetryingSender(client.transport, spec.retry, clock, point.workers) if spec.retry else None,
-    )
 
 
 async def run_workloads(
@@ -396,14 +283,3 @@ async def _report_live(
         await clock.sleep_until_ns(due_ns)
         now_ns, in_flight = clock.now_ns(), loop.in_flight
         on_live(LiveFigures.added([recorder.live_figures(worker, now_ns, in_flight) for recorder in recorders], in_flight))
-
-
-def _failure(decode: Callable[[Reply], object] | None, reply: Reply) -> str:
-    """The message of a failed reply, without its status."""
-    message = reply.error
-    if not message and decode is not None:
-        try:
-            decode(reply)
-        except ProtocolError as error:
-            message = str(error)
-    return message.removeprefix(f"HTTP {reply.status}: ").removeprefix(f"{reply.status}: ")

@@ -19,8 +19,9 @@ from perfkit.process.messages import claim_stdout, message_bytes, opened_stdin, 
 from perfkit.transport.base import Reply
 from perfkit.units import NS_PER_S
 from perfkit.workers.messages import Begin, Crashed, Piece, Progress, Ready, RenewedAddresses, Replied, StopOrder, WorkerSpec
+from perfkit.workers.prepared_workload import RenewedHeaders
 from perfkit.workers.reply_file import ReplyFile
-from perfkit.workers.worker import RenewedHeaders, execute
+from perfkit.workers.worker import execute
 
 _COLLECT_AFTER = 4000
 """New objects until Python looks for garbage: more than a batch of replies, which the recorder drops before that."""

@@ -88,8 +88,8 @@ class Layouts:
     def read(self, request: AnyRequest) -> tuple[InferRequest, int, Inputs | None]:
         """Check a request; see `check_request`. Returns it, its batch size and the model's inputs.
 
-        The inputs are None if they are not arrays as they are in the request's bytes; see `input_arrays`. If they are, a repeated request is
-        returned without its data.
+        The inputs are None where the request's bytes have to be converted; see `input_arrays`. Otherwise a repeated request is returned without
+        its data.
         """
         if not isinstance(request, RepeatedRequest):
             batch_size, layout = self._find(request)

@@ -17,7 +17,7 @@ _Head = TypeVar("_Head")
 
 
 def remember(known: dict[_Key, _Value], key: _Key, value: _Value) -> None:
-    """Add an entry to a cache, or replace it. A full cache is emptied first: only clients that never repeat anything fill it, and it does not help them."""
+    """Add an entry to a cache, or replace it. A full cache is emptied first."""
     if len(known) >= MAX_REMEMBERED and key not in known:
         known.clear()
     known[key] = value

@@ -53,7 +53,7 @@ class Instances(Protocol):
         """Start executing a batch. `on_finished` is called in the event loop with its result."""
 
     def execute(self, batch: Sequence[QueuedRequest]) -> BatchResult:
-        """Execute a batch; only of instances that are always idle."""
+        """Execute a batch, and return its result. Only instances with `never_waits` do this."""
         raise AssertionError("these instances may be busy")
 
     def close(self) -> None:

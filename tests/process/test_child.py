@@ -278,7 +278,7 @@ def test_a_process_that_was_spawned_ahead_and_is_not_used_is_ended():
 
 
 def test_a_process_that_the_system_does_not_end_is_not_waited_for_without_an_end(monkeypatch):
-    spawned = spawn(python(DEAF_TO_STDIN), None, reads_stderr=True)
+    spawned = spawn(python("import signal; signal.pause()"), None, reads_stderr=True)  # it would end if it wrote to the closed pipe
     with monkeypatch.context() as patch:
         patch.setattr(child_module, "kill_group", lambda _: None)
         patch.setattr(child_module, "_UNUSED_ENDS_WITHIN_S", 0.01)

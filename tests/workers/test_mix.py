@@ -18,7 +18,8 @@ from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
 from perfkit.workers.messages import WorkerSpec
 from perfkit.workers.point_recording import PointSum
-from perfkit.workers.worker import PreparedWorkload, run_workloads
+from perfkit.workers.prepared_workload import PreparedWorkload
+from perfkit.workers.worker import run_workloads
 from tests.measured_points import workload_spec
 
 MS, S = 1_000_000, 1_000_000_000

@@ -16,7 +16,8 @@ from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.target.address import Address
 from perfkit.workers.messages import WorkerSpec
-from perfkit.workers.worker import RenewedHeaders, execute
+from perfkit.workers.prepared_workload import RenewedHeaders
+from perfkit.workers.worker import execute
 from tests.json_server import serving, v2_handler
 from tests.measured_points import workload_spec
 

@@ -23,8 +23,9 @@ from perfkit.transport.base import Outcome, Prepared, Reply, Sender
 from perfkit.transport.options import TransportOptions
 from perfkit.transport.scripted import ScriptedTransport
 from perfkit.workers.point_recording import merge_points
+from perfkit.workers.prepared_workload import PreparedWorkload
 from perfkit.workers.request_sampler import REQUEST_ID, RequestSampler, SamplingSpec, TraceIds
-from perfkit.workers.worker import PreparedWorkload, run_workloads
+from perfkit.workers.worker import run_workloads
 from tests.load.sequence_server import REQUESTS, SequenceServer, prepare
 from tests.measured_points import point_spec, workload_spec
 

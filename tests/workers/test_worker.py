@@ -21,7 +21,8 @@ from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
 from perfkit.workers import worker_process
-from perfkit.workers.worker import PreparedWorkload, run_workloads
+from perfkit.workers.prepared_workload import PreparedWorkload
+from perfkit.workers.worker import run_workloads
 from tests.measured_points import ADDRESS, point_spec, run_point
 
 MS, S = 1_000_000, 1_000_000_000

@@ -1,4 +1,4 @@
-"""Requests that are like one before but for their data are checked and read as `check_request` and `input_arrays` do it, which remember nothing."""
+"""The cache of layouts gives the batch sizes, arrays and errors of `check_request` and `input_arrays`, which have no cache."""
 
 import dataclasses
 
