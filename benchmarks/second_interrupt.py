@@ -44,7 +44,7 @@ CASES = {
     "telemetry process": "perfkit.telemetry.sampler_process",
     "a worker of two": "perfkit.workers.worker_process",
     "bundled server": "server_stub",
-    "report process": "perfkit.cli.drawing",
+    "report process": "perfkit.cli.drawing_process",
     "event loop blocked": "",
 }
 

@@ -13,7 +13,7 @@ from perfkit.figures.resources import BusyProcess
 from perfkit.installation import install_command
 from perfkit.machine.description import MachineFacts
 from perfkit.machine.gpu_packages import CupyBuild, GpuPackages, OnnxRuntimeBuild
-from perfkit.machine.readings import IdleObservation
+from perfkit.machine.idle import IdleObservation
 from perfkit.telemetry.gpu.nvml import DriverFacts
 from perfkit.telemetry.gpu.queries import GpuSettings
 from perfkit.units import NS_PER_S, format_duration_ns

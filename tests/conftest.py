@@ -58,7 +58,7 @@ def _telemetry_is_converted_in_the_tests_process():
         convert_to_parquet(pathlib.Path(folder))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("perfkit.result.telemetry_file.run_module", convert)
+        patch.setattr("perfkit.process.start_module.run_module", convert)
         yield
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from perfkit.machine.cpus import pinned
 from perfkit.override import override
-from perfkit.process.messages import opened_stdin
+from perfkit.process.message_stream import opened_stdin
 from perfkit.protocol import http2, protobuf, rest, rest_models, v2_pb2
 from perfkit.protocol.http2 import HeaderBlockReader, Headers, Http2Error
 from perfkit.protocol.message import InferResponse, ModelMetadata, TensorMetadata

@@ -48,7 +48,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.doctor import Severity, by_severity, conclusion, find_gpu_problems, find_problems
     from perfkit.machine.description import describe_host, read_machine_facts
     from perfkit.machine.gpu_packages import library_finder, read_gpu_packages, read_loader_cache
-    from perfkit.machine.readings import observe_idle
+    from perfkit.machine.idle import observe_idle
     from perfkit.telemetry.gpu.nvml import read_driver_facts
     from perfkit.telemetry.host.other_processes import OtherProcessesMeter
 

@@ -1,16 +1,11 @@
-"""Reports drawn in a process of their own after a run, which is this module, and what is told where one is missing."""
+"""Reports drawn in a process of their own (`drawing_process`) after a run, and what is told where one is missing."""
 
 import asyncio
-import contextlib
-import importlib
 import pathlib
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from perfkit.errors import MeasurementWarning, PerfkitError
-from perfkit.process.entry import collect_from_now_on, start_without_collection
-from perfkit.process.messages import load_message
 from perfkit.process.start_module import DRAWING, start_module
 
 if TYPE_CHECKING:
@@ -19,11 +14,6 @@ if TYPE_CHECKING:
 
 
 _DRAWN_WITHIN_S = 300
-_IMPORTED_AHEAD = (
-    *("jinja2", "yaml", "perfkit.report.run", "perfkit.report.run_charts", "perfkit.report.chart_svg", "perfkit.report.render"),
-    *("perfkit.result.sweep", "perfkit.result.checks", "perfkit.result.perf_analyzer_files"),
-    *("perfkit.cli.main", "perfkit.cli.report"),
-)
 
 
 def draw_report(folder: pathlib.Path, *options: str, meanwhile: Callable[[], None], signals: "SignalHandler") -> str:
@@ -64,25 +54,3 @@ def add_missing_report(folder: pathlib.Path, result: "Result", reason: str) -> t
     except PerfkitError as error:
         return result, f"{note}; and {error}"
     return result, note
-
-
-def main() -> int:
-    """Draws one report and returns the exit code; without arguments, none. What it writes to stdout says that it is ready."""
-    start_without_collection()
-    for module in _IMPORTED_AHEAD:
-        importlib.import_module(module)
-    from perfkit.cli.main import main as run_command
-    from perfkit.report.render import page_template
-    from perfkit.result.model import Result
-
-    Result.model_rebuild()
-    page_template()
-    collect_from_now_on()
-    print(flush=True)
-    with contextlib.suppress(EOFError):  # the run has ended without a report
-        return run_command(["report", "--quiet", *load_message(sys.stdin.buffer)])
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

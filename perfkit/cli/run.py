@@ -23,7 +23,7 @@ from perfkit.cli.options import (
 from perfkit.cli.output import reader_may_leave
 from perfkit.cli.run_session import RunSession, print_nothing
 from perfkit.cli.url_scenario import add_scenario_or_url_options, scenario_source
-from perfkit.process.start_module import SAMPLER, WORKER, end_started_ahead, start_ahead
+from perfkit.process.start_module import DRAWING, SAMPLER, WORKER, end_started_ahead, start_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -103,8 +103,11 @@ def _run(options: argparse.Namespace) -> ExitCode:
         raise UsageError(
             "--budget gives one search, of a scenario without a sweep, more time, with --resume: the time of a new search is load.search.budget"
         )
-    if cases[0].loaded.scenario.telemetry:
-        start_ahead(SAMPLER)  # as above; not sooner, since two CPUs are busy with worker and run until now
+    # as above; not sooner, since two CPUs are busy with worker and run until now, and not both at once, for the same reason
+    if not options.no_report:
+        start_ahead(DRAWING, reads_stderr=True)
+    elif cases[0].loaded.scenario.telemetry:
+        start_ahead(SAMPLER)
     session = RunSession(options)
     name = cases[0].loaded.scenario.name
     folder = options.out or default_folder(name)

@@ -39,7 +39,6 @@ class RunSession:
         self._common: dict[str, Any] = {
             "publish_at": publish_at(options),
             "resume": options.resume,
-            "on_probed": self._start_drawing_ahead,
         }
         self.has_stored = True
         """Whether the last measurement is stored."""
@@ -55,6 +54,7 @@ class RunSession:
         """Measures a scenario, prints its figures as soon as they are stored, and draws the report, unless nothing was measured."""
         from perfkit.measurement.lifecycle import measure_scenario
 
+        self._start_drawing_ahead()
         measuring = measure_scenario(loaded, folder, self.live, self._interruption, added_ns=self._added_ns, **self._common)
         return self._reported(self._signals.run(measuring), print_figures)
 
@@ -63,6 +63,7 @@ class RunSession:
         from perfkit.errors import PerfkitError
         from perfkit.measurement.lifecycle import measure_interleaved
 
+        self._start_drawing_ahead()
         measuring = measure_interleaved(cases, self.live, self._interruption, **self._common)
         return [one if isinstance(one, PerfkitError) else self._reported(one, print_nothing) for one in self._signals.run(measuring)]
 
@@ -94,10 +95,7 @@ class RunSession:
             self._is_drawing = False
 
     def _start_drawing_ahead(self) -> None:
-        """Starts the process that will draw the report; it has imported its libraries before the load begins, and waits.
-
-        Not before the target is probed, whose time to answer says where a search begins.
-        """
+        """Starts the process that will draw the report; it has imported its libraries before the load begins, and waits."""
         if self._writes_reports:
             start_ahead(DRAWING, reads_stderr=True)
 

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import importlib
 import pathlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 from perfkit.clock import Clock, MonotonicClock, utc_now
@@ -47,7 +47,6 @@ async def measure_scenario(
     spool: "ReplySpool | None" = None,
     resume: bool = False,
     added_ns: int | None = None,
-    on_probed: Callable[[], None] | None = None,
 ) -> MeasuredScenario:
     """Measures every load point of a scenario, or searches its capacity, and stores the result in a folder.
 
@@ -55,7 +54,7 @@ async def measure_scenario(
     With `added_ns` an undecided search there is given so much more time, whether it had ended or not.
 
     `publish_at` says where live metrics are served or pushed. `spool` gets every reply, for a profile export. A result without any
-    load point is not stored. `on_probed` is called once the target is probed, before the samplers are waited for.
+    load point is not stored.
 
     Raises ModelMismatchError, ScenarioError, TargetError and UsageError if nothing was measured, also because the folder cannot be
     written or another process writes to it; a failure after the first load point ends in a result whose status says so, and which is
@@ -64,7 +63,7 @@ async def measure_scenario(
     """
     with locked(folder):
         run = _new_run(loaded, folder, observer, interruption, clock or MonotonicClock(), spool=spool, resume=resume, added_ns=added_ns)
-        await _conclude_on_errors([run], _execute([run], publish_at, on_probed=on_probed))
+        await _conclude_on_errors([run], _execute([run], publish_at))
         return run.conclude()
 
 
@@ -83,12 +82,10 @@ class RunProcesses:
     async def __aexit__(self, *_: object) -> None:
         await self._ending.aclose()
 
-    def start_ahead(self, *, samples: bool, sends: bool) -> None:
-        """Starts a sampler and a worker process that are not there yet, so that they import their libraries while the target is probed."""
-        if samples and self._sampler is None:
+    def start_sampler_ahead(self) -> None:
+        """Starts the sampler process, if it is not there yet, so that it imports its libraries before it is waited for."""
+        if self._sampler is None:
             start_ahead(SAMPLER)
-        if sends:
-            self.workers.start_ahead()
 
     async def sampler(self) -> "SamplerProcess":
         """The sampler process, which starts with its first run."""
@@ -120,7 +117,6 @@ async def measure_interleaved(
     server_pid: int | None = None,
     resume: bool = False,
     processes: RunProcesses | None = None,
-    on_probed: Callable[[], None] | None = None,
 ) -> list[MeasuredScenario | PerfkitError]:
     """Measures scenarios on one server, interleaved load point by load point, so that drift affects all of them alike.
 
@@ -142,7 +138,7 @@ async def measure_interleaved(
                 runs.append(error)
         started = [run for run in runs if isinstance(run, ScenarioRun)]
         if started:
-            await _conclude_on_errors(started, _execute(started, publish_at, server_pid, processes, on_probed))
+            await _conclude_on_errors(started, _execute(started, publish_at, server_pid, processes))
         return [_concluded(run) if isinstance(run, ScenarioRun) else run for run in runs]
 
 
@@ -205,7 +201,6 @@ async def _execute(
     publish_at: "PublishConfig | None",
     server_pid: int | None = None,
     processes: RunProcesses | None = None,
-    on_probed: Callable[[], None] | None = None,
 ) -> None:
     """Measures the load points of all runs interleaved, and saves a run's result after each of its own; an error of one is its `failure`."""
     first = runs[0]
@@ -249,10 +244,10 @@ async def _execute(
                             for name, one in run.plain.items()
                         }
                         await run.probe_target(target if run is first else target.of(run.loaded), shared)
-            if not _describe_environments(runs, on_probed):
+            if not _has_load_left(runs, used):
                 return
             await _join_fleet(runs, target, ending, clock)
-            # the samplers start while this process imports; what will draw the report has imported before the load begins
+            # the sampler starts while this process imports; what will draw the report has imported before the load begins
             observation, point_runs, _ = await asyncio.gather(
                 _observe(first, target, used, ending, connect_to_read, publish_at, source, server_pid),
                 _point_runs(runs),
@@ -292,10 +287,10 @@ async def _execute(
                 run.save()
 
 
-def _describe_environments(runs: Sequence[ScenarioRun], on_probed: Callable[[], None] | None) -> bool:
-    """Adds the load generator to each run's environment, after `on_probed`; returns whether any run has load points left to measure."""
-    if on_probed is not None and any(run.is_active for run in runs):
-        on_probed()
+def _has_load_left(runs: Sequence[ScenarioRun], processes: RunProcesses) -> bool:
+    """Whether any probed run has load points left to measure; those get a sampler, and their environment the load generator."""
+    if runs[0].scenario.telemetry and any(run.is_active for run in runs):
+        processes.start_sampler_ahead()  # not sooner: two CPUs are busy with this process and the one that will draw the report
     for run in runs:
         with run.ending():
             if run.is_active:
@@ -340,12 +335,12 @@ async def _point_runs(runs: Sequence[ScenarioRun]) -> "Mapping[ScenarioRun, Poin
 
 
 def _start_children(runs: Sequence[ScenarioRun], processes: RunProcesses, ending: contextlib.AsyncExitStack) -> None:
-    """Starts the sampler process, and has worker processes of this machine send the load, unless a fleet does."""
-    sends = runs[0].scenario.fleet is None
-    processes.start_ahead(samples=runs[0].scenario.telemetry, sends=sends)
+    """Has worker processes of this machine send the load, unless a fleet does; one of them imports its libraries while the target is probed."""
     ending.callback(end_started_ahead, SAMPLER)
-    for run in runs if sends else ():
-        run.local = processes.workers
+    if runs[0].scenario.fleet is None:
+        processes.workers.start_ahead()
+        for run in runs:
+            run.local = processes.workers
 
 
 async def _join_fleet(runs: Sequence[ScenarioRun], target: RunTarget, machines: contextlib.AsyncExitStack, clock: Clock) -> None:

@@ -19,7 +19,8 @@ from typing import Any, BinaryIO
 
 from perfkit.override import override
 from perfkit.process.loop_pipe import pipe_of_loop
-from perfkit.process.messages import framed, message_bytes, read_frame, read_message
+from perfkit.process.message_stream import read_frame, read_message
+from perfkit.process.messages import framed, message_bytes
 
 _running: "set[subprocess.Popen[bytes]]" = set()
 _READ_AHEAD_BYTES = 2**20

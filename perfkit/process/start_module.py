@@ -17,7 +17,7 @@ from contextlib import AbstractAsyncContextManager
 import perfkit
 from perfkit.process.child import Child, child_process, end_unused, kill_group, register, spawn, unregister
 
-WORKER, SAMPLER, DRAWING = "perfkit.workers.worker_process", "perfkit.telemetry.sampler_process", "perfkit.cli.drawing"
+WORKER, SAMPLER, DRAWING = "perfkit.workers.worker_process", "perfkit.telemetry.sampler_process", "perfkit.cli.drawing_process"
 """The modules that send load, sample telemetry and draw reports."""
 _ROOT = str(pathlib.Path(perfkit.__file__).absolute().parents[1])
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from perfkit.process.entry import become_module; become_module(dies_with_parent={})"

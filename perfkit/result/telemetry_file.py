@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from perfkit.errors import ResultError
 from perfkit.input_file import bounded_lines, open_input
 from perfkit.parquet_file import open_parquet
-from perfkit.process.start_module import run_module
 from perfkit.result.checksums import verify
 from perfkit.telemetry.series import Series
 from perfkit.units import NS_PER_S
@@ -88,6 +87,8 @@ class TelemetryLog:
         """
         is_long = self._has_rows and (self._folder / CSV_FILE).stat().st_size >= self._converted_from_bytes
         if is_long and importlib.util.find_spec("pyarrow"):
+            from perfkit.process.start_module import run_module  # whose modules the process that draws reports does without
+
             run_module(__name__, str(self._folder.absolute()), within_s=_CONVERTED_WITHIN_S)
 
 

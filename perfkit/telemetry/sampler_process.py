@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from perfkit.clock import MonotonicClock
 from perfkit.process.messages import claim_stdout, load_message, message_bytes
-from perfkit.recorder.recent import LiveFigures
+from perfkit.recorder.live_figures import LiveFigures
 from perfkit.telemetry.host.generator import GeneratorSampler
 from perfkit.telemetry.host.other_processes import OtherProcessesMeter, TargetProcesses
 from perfkit.telemetry.messages import (

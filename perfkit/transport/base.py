@@ -1,7 +1,6 @@
 """The interface between load, wire APIs and transports: prepared bytes in, replies out, one or a stream for a request; failures as data."""
 
 import abc
-import asyncio
 import collections
 import dataclasses
 import enum
@@ -9,6 +8,8 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Se
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    import asyncio
+
     from perfkit.protocol.message import TokenCounts
     from perfkit.stats.buckets import BucketCounts
     from perfkit.target.address import Address
@@ -239,12 +240,6 @@ class CancellableSender(Sender, Protocol):
         """Ends a request of `send_leaving` as real clients do: over HTTP its connection is closed, over gRPC its stream is reset."""
 
 
-class LeavingReply(asyncio.Future[Reply]):
-    """The reply to a streamed request that is given up with its n-th response; with `after_responses` 0 it is not."""
-
-    after_responses = 0
-
-
 _T = TypeVar("_T")
 
 
@@ -317,41 +312,6 @@ class OneAddress:
     async def ask_all(self, question: Callable[[Any], Awaitable[_T]]) -> Mapping[str, _T]:
         """The same, by an empty name."""
         return {"": await question(self)}
-
-
-class TaskSender(abc.ABC):
-    """A `Sender` of an engine that sends each request in a task of its own, and makes the heads itself."""
-
-    def __init__(self) -> None:
-        self._in_flight: set[asyncio.Task[Reply]] = set()
-
-    def send(self, prepared: Prepared) -> Awaitable[Reply]:
-        """Sends a request."""
-        task = asyncio.ensure_future(self._send(prepared))
-        self._in_flight.add(task)
-        task.add_done_callback(self._in_flight.discard)
-        return task
-
-    def send_leaving(self, prepared: Prepared, after_responses: int) -> "asyncio.Future[Reply]":
-        """Sends a request; these engines send no streams."""
-        return asyncio.ensure_future(self.send(prepared))
-
-    def give_up(self, reply: "asyncio.Future[Reply]") -> None:
-        """Cancels the task of the request."""
-        reply.cancel()
-
-    def with_traceparent(self, prepared: Prepared, traceparent: str) -> Prepared:
-        """The same request with the header beside its buffers."""
-        return prepared.with_header("traceparent", traceparent)
-
-    def abandon(self) -> None:
-        """Cancels the tasks of all requests in flight."""
-        for task in tuple(self._in_flight):
-            task.cancel()
-
-    @abc.abstractmethod
-    async def _send(self, prepared: Prepared) -> Reply:
-        """The reply to a request; UNFINISHED if the task is cancelled."""
 
 
 SEEN_BYTES = 2048

@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Generic
 
 from perfkit.override import override
-from perfkit.transport.base import ConnectionCounts, DirectSender, LeavingReply, Prepared, Reply, ReplyReceiver
+from perfkit.transport.base import ConnectionCounts, DirectSender, Prepared, Reply, ReplyReceiver
+from perfkit.transport.future_replies import LeavingReply
 from perfkit.transport.pool import C, ConnectionPool
 
 

@@ -15,7 +15,8 @@ from perfkit.errors import PerfkitError
 from perfkit.load.loop import Stoppable, run_with_side_tasks
 from perfkit.machine.cpus import pinned, take_short_slices
 from perfkit.process.loop_pipe import pipe_of_loop
-from perfkit.process.messages import claim_stdout, message_bytes, opened_stdin, read_message
+from perfkit.process.message_stream import opened_stdin, read_message
+from perfkit.process.messages import claim_stdout, message_bytes
 from perfkit.transport.base import Reply
 from perfkit.units import NS_PER_S
 from perfkit.workers.messages import Begin, Crashed, Piece, Progress, Ready, RenewedAddresses, Replied, StopOrder, WorkerSpec

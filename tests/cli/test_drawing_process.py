@@ -34,7 +34,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 # Python imports it first, also in the process that draws
 SITE = """
 import os, pathlib, signal, sys
-if "perfkit.cli.drawing" in sys.orig_argv:
+if "perfkit.cli.drawing_process" in sys.orig_argv:
     place = pathlib.Path(os.environ["PERFKIT_TEST_PLACE"])
     if os.environ["PERFKIT_TEST_CASE"] == "hangs" and not (place / "load").exists():
         signal.pause()
@@ -62,7 +62,7 @@ lifecycle.wait_until_idle = wait_and_look
 
 def on_inference(number):
     if number == 2:  # the first one of the load
-        drawing = children_running("perfkit.cli.drawing")
+        drawing = children_running("perfkit.cli.drawing_process")
         print(len(drawing), had_imported, flush=True)
         (place / "load").touch()
         for process in drawing if case == "is killed" else ():

@@ -116,7 +116,7 @@ def test_a_run_whose_terminal_is_closed_keeps_what_was_measured(write_quick_scen
 def test_an_interrupt_while_the_report_is_drawn_keeps_the_result_and_prints_its_table(perfkit, write_quick_scenario):
     running = perfkit.start("run", write_quick_scenario(measure={"warmup": "0s", "requests": 20, "repetitions": 1}), report=True)
     running.wait_for_line("[1/2]")  # the process that draws is there before the load begins, which waits for it
-    drawing = running.child("perfkit.cli.drawing")
+    drawing = running.child("perfkit.cli.drawing_process")
     drawing.suspend()
     running.wait_for_line("shared_cpus")  # of the figures, which do not wait for the report
     running.signal(signal.SIGINT)

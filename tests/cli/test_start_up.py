@@ -133,7 +133,7 @@ def test_garbage_is_collected_once_a_command_has_started_and_as_a_program_that_c
 
 
 def test_reports_are_drawn_without_what_sends_load():
-    program = "import importlib, sys, perfkit.cli.drawing as it; [*map(importlib.import_module, it._IMPORTED_AHEAD)]; print('imported:', *sys.modules)"
+    program = "import importlib, sys, perfkit.cli.drawing_process as it; [*map(importlib.import_module, it._IMPORTED_AHEAD)]; print('imported:', *sys.modules)"
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     imported = set(finished.stdout.partition("imported: ")[2].split())
     assert "perfkit.report.run" in imported

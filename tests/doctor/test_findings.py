@@ -8,7 +8,7 @@ from perfkit.calibration.model import CachedCalibration, Calibration
 from perfkit.doctor import Finding, Severity, conclusion, find_problems
 from perfkit.figures.resources import BusyProcess
 from perfkit.machine.description import MachineFacts
-from perfkit.machine.readings import IdleObservation
+from perfkit.machine.idle import IdleObservation
 
 CALIBRATED = CachedCalibration(object.__new__(Calibration))
 GOOD = MachineFacts(

@@ -5,11 +5,11 @@ import os
 
 import pytest
 
+from perfkit.machine.idle import observe_idle
 from perfkit.machine.readings import (
     BusyMeter,
     CpuTimes,
     ProcessTimes,
-    observe_idle,
     read_machine_counters,
     read_process_counters,
     read_process_times,

@@ -8,7 +8,8 @@ import sys
 import pytest
 import uvloop
 
-from perfkit.process.messages import load_message, message_bytes, opened_stdin, read_message
+from perfkit.process.message_stream import opened_stdin, read_message
+from perfkit.process.messages import load_message, message_bytes
 
 MESSAGES = [None, {"a": (1, 2.5)}, b"x" * 70_000]
 STREAM = b"".join(map(message_bytes, MESSAGES))

@@ -22,7 +22,7 @@ EMPTY = Series("nothing", "", {}, (), ())
 
 @pytest.fixture(autouse=True)
 def _in_a_child_process(monkeypatch):
-    monkeypatch.setattr("perfkit.result.telemetry_file.run_module", run_module)  # unlike in other tests
+    monkeypatch.setattr("perfkit.process.start_module.run_module", run_module)  # unlike in other tests
 
 
 @pytest.fixture(params=["parquet", "csv"])

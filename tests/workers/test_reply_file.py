@@ -9,7 +9,8 @@ import pytest
 from perfkit.clock import MonotonicClock
 from perfkit.errors import StorageError
 from perfkit.load.load_plan import ClosedPlan
-from perfkit.process.messages import message_bytes, read_message
+from perfkit.process.message_stream import read_message
+from perfkit.process.messages import message_bytes
 from perfkit.transport.base import Outcome, Reply
 from perfkit.workers.reply_file import ReplyFile, read_replies
 from perfkit.workers.worker_process import Worker

@@ -11,8 +11,9 @@ import grpc.aio
 from perfkit.errors import TargetError
 from perfkit.override import override
 from perfkit.target.address import Address, Tls
-from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply, TaskSender
+from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
 from perfkit.transport.connect import CERTIFICATE_HINT, client_context, describe_tls_error
+from perfkit.transport.future_replies import TaskSender
 from perfkit.transport.grpc.calls import GrpcTransport, RpcCall, refusal
 from perfkit.transport.grpc.messages import OWN_DEADLINE_SHARE
 from perfkit.transport.options import AnswerLimit, TransportOptions

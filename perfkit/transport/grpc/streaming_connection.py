@@ -9,7 +9,8 @@ from typing import Any
 from perfkit.errors import AnswerTooLargeError, ProtocolError
 from perfkit.protocol import http2
 from perfkit.protocol.grpc_call import PREFIX_BYTES
-from perfkit.transport.base import LeavingReply, Outcome, Reply, ReplyReceiver
+from perfkit.transport.base import Outcome, Reply, ReplyReceiver
+from perfkit.transport.future_replies import LeavingReply
 from perfkit.transport.grpc.http2_connection import Http2Connection
 from perfkit.transport.grpc.messages import AnswerHeaders, classify
 from perfkit.transport.grpc.session import OwnLimitError, Stream

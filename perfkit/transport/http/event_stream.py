@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 
 from perfkit.errors import AnswerTooLargeError
 from perfkit.protocol.generate import EventSplitter
-from perfkit.transport.base import LeavingReply, Outcome, Reply, ReplyReceiver
+from perfkit.transport.base import Outcome, Reply, ReplyReceiver
+from perfkit.transport.future_replies import LeavingReply
 from perfkit.transport.http.calls import EventAnswer
 from perfkit.transport.http.connection import HttpConnection
 from perfkit.transport.pool import ConnectionPool

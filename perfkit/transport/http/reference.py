@@ -14,8 +14,9 @@ import aiohttp.abc
 from perfkit.errors import AnswerTooLargeError, MeasurementError, ProtocolError, TargetError
 from perfkit.override import override
 from perfkit.target.address import Address
-from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply, TaskSender
+from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
 from perfkit.transport.connect import client_context, unreachable
+from perfkit.transport.future_replies import TaskSender
 from perfkit.transport.http.calls import COMPARED_BYTES, HttpApi, HttpCall, HttpResponse, HttpTransport
 from perfkit.transport.options import SWITCHED_PROTOCOLS, TransportOptions
 
