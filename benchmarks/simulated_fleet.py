@@ -17,7 +17,7 @@ from perfkit.load.arrivals import Instants, Schedule, constant_rate, worker_arri
 from perfkit.load.loop import Ending
 from perfkit.machine.readings import BusyShares
 from perfkit.recorder.batches import merge_times
-from perfkit.recorder.live_figures import LiveFigures
+from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.recording import Recording, merge
 from perfkit.stats.buckets import BucketCounts

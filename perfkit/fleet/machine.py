@@ -39,8 +39,7 @@ from perfkit.machine.cpus import usable_cpus
 from perfkit.machine.description import describe_host
 from perfkit.machine.limits import count_ephemeral_ports, raise_open_file_limit
 from perfkit.override import override
-from perfkit.recorder.live_figures import LiveFigures
-from perfkit.recorder.recent import added_figures
+from perfkit.recorder.recent import LiveFigures
 from perfkit.target.address import Address
 from perfkit.target_client import make_client
 from perfkit.units import NS_PER_S
@@ -181,7 +180,7 @@ class LiveSum:
         if not self._new:
             return None
         new, self._new = self._new, []
-        totals = added_figures(list(self._newest.values()), sum(one.in_flight for one in self._newest.values()))
+        totals = LiveFigures.added(list(self._newest.values()), sum(one.in_flight for one in self._newest.values()))
         times_ns, delays_ns = (np.concatenate([getattr(one, name) for one in new]) for name in ("times_ns", "delays_ns"))
         step = -(-times_ns.size // _MOST_TIMES) or 1
         return dataclasses.replace(totals, worker=self._worker, at_ns=new[-1].at_ns, times_ns=times_ns[::step], delays_ns=delays_ns[::step])

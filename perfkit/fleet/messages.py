@@ -24,7 +24,7 @@ from perfkit.errors import (
 )
 from perfkit.fleet.dask_machine import DaskTask
 from perfkit.process.encoding import Encoding, StandIn
-from perfkit.recorder.live_figures import LiveFigures
+from perfkit.recorder.recent import LiveFigures
 from perfkit.workers.messages import Begin, Crashed, PartLost, Piece, Progress, Ready, RenewedAddresses, StopOrder, WorkerSpec
 from perfkit.workers.point_recording import STAND_INS
 from perfkit.workload.shared_tensors import OutputSlots

@@ -17,7 +17,7 @@ from perfkit.measurement.point_telemetry import PointTelemetry
 from perfkit.measurement.target_probe import ProbedWorkload
 from perfkit.measurement.worker_specs import count_workers, make_worker_spec
 from perfkit.override import override
-from perfkit.recorder.live_figures import LiveFigures
+from perfkit.recorder.recent import LiveFigures
 from perfkit.scenario.model import Scenario
 from perfkit.workers.group import GroupListener
 from perfkit.workers.local import LocalWorkers, Placement

@@ -11,7 +11,7 @@ from perfkit.errors import MeasurementWarning
 from perfkit.figures.resources import EVENT_LOOP_LAG, GC_PAUSE, MachineFigures
 from perfkit.load.loop import StopCause
 from perfkit.points.measured import Resources
-from perfkit.recorder.live_figures import LiveFigures
+from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.recording import AnswerTotals, Recording
 from perfkit.recorder.window import Window
 from perfkit.stats.buckets import BucketCounts

@@ -1,26 +1,47 @@
 """A worker's figures of the last second, for the live view; computed once a second, so that no request costs more."""
 
+import dataclasses
 from collections.abc import Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.recorder.live_figures import LiveFigures
 from perfkit.recorder.series import Instants
 from perfkit.transport.base import Outcome, Reply
 
 _MOST_TIMES, _MOST_BATCHES, _MOST_PENDING = 1024, 8, 256
 
 
-def added_figures(parts: Sequence[LiveFigures], in_flight: int) -> LiveFigures:
-    """The figures of a worker from those of the workloads of a mix."""
-    times_ns, delays_ns = (np.concatenate([getattr(part, name) for part in parts]) for name in ("times_ns", "delays_ns"))
-    replies, failed = sum(part.replies for part in parts), sum(part.failed for part in parts)
-    counts = ([count for part in parts if (count := getattr(part, name)) is not None] for name in ("responses", "output_tokens"))
-    responses, tokens = (sum(known) if known else None for known in counts)
-    first = [part.first_ns for part in parts if part.first_ns is not None]
-    first_ns = np.concatenate(first) if first else None
-    return LiveFigures(parts[0].worker, parts[0].at_ns, replies, failed, in_flight, times_ns, delays_ns, responses, tokens, first_ns)
+@dataclasses.dataclass(frozen=True, slots=True)
+class LiveFigures:
+    """One worker's figures of about one second; `replies` and `failed` are totals since the load point's first request."""
+
+    worker: int
+    at_ns: int
+    replies: int
+    failed: int
+    in_flight: int
+    times_ns: Instants
+    """Response times (closed loop: service times) since the previous figures; at most about a thousand of them."""
+    delays_ns: Instants
+    """Start delays of the same requests; empty in a closed loop."""
+    responses: int | None = None
+    """Responses to streamed requests since the load point's first request; None in other loads."""
+    output_tokens: int | None = None
+    """The tokens that ok answers have reported since then; None for an API without tokens, and without any."""
+    first_ns: Instants | None = None
+    """Times to the first response, or the first event with content, of the streams recorded since the previous figures; None in other loads."""
+
+    @classmethod
+    def added(cls, parts: "Sequence[LiveFigures]", in_flight: int) -> "LiveFigures":
+        """The figures of a worker from those of the workloads of a mix."""
+        times_ns, delays_ns = (np.concatenate([getattr(part, name) for part in parts]) for name in ("times_ns", "delays_ns"))
+        replies, failed = sum(part.replies for part in parts), sum(part.failed for part in parts)
+        counts = ([count for part in parts if (count := getattr(part, name)) is not None] for name in ("responses", "output_tokens"))
+        responses, tokens = (sum(known) if known else None for known in counts)
+        first = [part.first_ns for part in parts if part.first_ns is not None]
+        first_ns = np.concatenate(first) if first else None
+        return cls(parts[0].worker, parts[0].at_ns, replies, failed, in_flight, times_ns, delays_ns, responses, tokens, first_ns)
 
 
 class RecentReplies:

@@ -11,8 +11,7 @@ from perfkit.protocol.message import TokenCounts
 from perfkit.recorder.attempts import Attempts
 from perfkit.recorder.batches import BatchRecorder, tally
 from perfkit.recorder.failures import FailureKinds
-from perfkit.recorder.live_figures import LiveFigures
-from perfkit.recorder.recent import RecentReplies
+from perfkit.recorder.recent import LiveFigures, RecentReplies
 from perfkit.recorder.recording import AddressRecorder, AnswerTotals, Labels, Recording
 from perfkit.recorder.series import Instants, Series, SeriesRecorder
 from perfkit.recorder.stops import StopDetector

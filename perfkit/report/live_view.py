@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from perfkit.clock import Clock
-from perfkit.recorder.live_figures import LiveFigures
+from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.series import Instants
 from perfkit.report.point_state import NOT_VALID, OK, point_state
 from perfkit.report.screen import Screen

@@ -29,7 +29,7 @@ from perfkit.telemetry.messages import (
 )
 
 if TYPE_CHECKING:
-    from perfkit.recorder.live_figures import LiveFigures
+    from perfkit.recorder.recent import LiveFigures
 
 # while the sampler process waits for its samplers, it says so every second; before its first message it imports libraries
 _STARTS_WITHIN_S, _MAX_SILENCE_S, _CLOSE_TIMEOUT_S = 60, 10, 10

@@ -15,7 +15,7 @@ from perfkit.target.address import Address
 
 if TYPE_CHECKING:  # the classes of what a message carries are imported when it is read
     from perfkit.figures.resources import Stage
-    from perfkit.recorder.live_figures import LiveFigures
+    from perfkit.recorder.recent import LiveFigures
     from perfkit.spans.server_times import ServerTimes
     from perfkit.stats.buckets import BucketCounts
     from perfkit.telemetry.series import SamplerReport, Series

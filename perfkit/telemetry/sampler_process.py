@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from perfkit.clock import MonotonicClock
 from perfkit.process.messages import claim_stdout, load_message, message_bytes
-from perfkit.recorder.live_figures import LiveFigures
 from perfkit.telemetry.host.generator import GeneratorSampler
 from perfkit.telemetry.host.other_processes import OtherProcessesMeter, TargetProcesses
 from perfkit.telemetry.messages import (
@@ -22,7 +21,6 @@ from perfkit.telemetry.messages import (
     IntervalTimes,
     LiveMessage,
     LiveView,
-    PointBegins,
     PublishMetrics,
     RunEnded,
     ScreenClosed,
@@ -89,14 +87,16 @@ def _serve(config: TelemetryConfig, requests: BinaryIO, answers: BinaryIO) -> No
                     live.publish(key, metrics)
                 case IntervalTimes() as interval if live:
                     live.add_times(interval)
-                case LiveFigures() | PointBegins() | ScreenLines() as shown:
-                    view = _show(view, shown)
                 case CloseScreen():
                     if view is not None:
                         view.close()
                     answer(ScreenClosed())
                 case RunEnded():
                     return
+                case SpansRequest() | PublishMetrics() | IntervalTimes():
+                    pass  # nobody asked for them at the start
+                case shown:  # a LiveMessage; of `LiveFigures` this process knows nothing, so that it starts without NumPy
+                    view = _show(view, shown)
     finally:
         if view is not None:
             view.close()

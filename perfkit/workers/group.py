@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementError, PerfkitError, TargetError
 from perfkit.load.loop import StopCause, run_with_side_tasks
-from perfkit.recorder.live_figures import LiveFigures
+from perfkit.recorder.recent import LiveFigures
 from perfkit.target.address import Address
 from perfkit.units import NS_PER_S
 from perfkit.workers.messages import Begin, Crashed, PartLost, Piece, Ready, RenewedAddresses, Replied, StopOrder

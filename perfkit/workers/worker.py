@@ -16,8 +16,7 @@ from perfkit.load.open_loop import make_pacer
 from perfkit.load.retries import RetryingSender
 from perfkit.load.sequence_requests import SequenceRequests
 from perfkit.machine.readings import BusyMeter, BusyShares
-from perfkit.recorder.live_figures import LiveFigures
-from perfkit.recorder.recent import added_figures
+from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.recording import Recording
 from perfkit.recorder.stops import StopDetector
@@ -283,4 +282,4 @@ async def _report_live(
         due_ns = max(due_ns, clock.now_ns()) + NS_PER_S
         await clock.sleep_until_ns(due_ns)
         now_ns, in_flight = clock.now_ns(), loop.in_flight
-        on_live(added_figures([recorder.live_figures(worker, now_ns, in_flight) for recorder in recorders], in_flight))
+        on_live(LiveFigures.added([recorder.live_figures(worker, now_ns, in_flight) for recorder in recorders], in_flight))

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from perfkit.recorder.live_figures import LiveFigures
+from perfkit.recorder.recent import LiveFigures
 from perfkit.report.live_view import LiveView, ended_lines, sparkline
 from perfkit.report.screen import Screen
 from perfkit.telemetry.messages import EndedPoint, PointBegins, ScreenLines

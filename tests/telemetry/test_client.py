@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 
 from perfkit.clock import MonotonicClock
 from perfkit.errors import UsageError
-from perfkit.recorder.live_figures import LiveFigures
+from perfkit.recorder.recent import LiveFigures
 from perfkit.spans.formats import read_json
 from perfkit.spans.server_times import server_times
 from perfkit.telemetry.client import SamplerProcess, ScreenQueue, TelemetryClient
