@@ -6,13 +6,16 @@ Each sampler has a thread of its own and may block: a slow driver or server dela
 import concurrent.futures
 import contextlib
 import functools
+import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from perfkit.clock import MonotonicClock
+from perfkit.process.entry import collect_from_now_on, start_without_collection
 from perfkit.process.messages import claim_stdout, load_message, message_bytes
+from perfkit.recorder.recent import LiveFigures
 from perfkit.telemetry.host.generator import GeneratorSampler
 from perfkit.telemetry.host.other_processes import OtherProcessesMeter, TargetProcesses
 from perfkit.telemetry.messages import (
@@ -21,6 +24,7 @@ from perfkit.telemetry.messages import (
     IntervalTimes,
     LiveMessage,
     LiveView,
+    PointBegins,
     PublishMetrics,
     RunEnded,
     ScreenClosed,
@@ -42,6 +46,13 @@ if TYPE_CHECKING:
 
 # idle power is measured for 8 s at most, and opening an unused driver takes seconds per GPU; Prometheus waits 10 s for a page
 _START_TIMEOUT_S, _WINDOW_TIMEOUT_S, _LATEST_TIMEOUT_S, _VIEW_TIMEOUT_S, _CLOSE_TIMEOUT_S = 40.0, 20.0, 5.0, 0.1, 2.0
+# what nearly every run samples, imported before the process is told so
+_IMPORTED_AHEAD = (
+    "perfkit.telemetry.server.sampler",
+    "perfkit.telemetry.gpu.sampler",
+    "perfkit.transport.http.transport",
+    "perfkit.api_v2.http",
+)
 
 _Listener = TypeVar("_Listener")
 
@@ -87,16 +98,14 @@ def _serve(config: TelemetryConfig, requests: BinaryIO, answers: BinaryIO) -> No
                     live.publish(key, metrics)
                 case IntervalTimes() as interval if live:
                     live.add_times(interval)
+                case LiveFigures() | PointBegins() | ScreenLines() as shown:
+                    view = _show(view, shown)
                 case CloseScreen():
                     if view is not None:
                         view.close()
                     answer(ScreenClosed())
                 case RunEnded():
                     return
-                case SpansRequest() | PublishMetrics() | IntervalTimes():
-                    pass  # nobody asked for them at the start
-                case shown:  # a LiveMessage; of `LiveFigures` this process knows nothing, so that it starts without NumPy
-                    view = _show(view, shown)
     finally:
         if view is not None:
             view.close()
@@ -246,5 +255,9 @@ def _start_notes(threads: Sequence[SamplerThread[Any]], on_second: Callable[[], 
 
 
 if __name__ == "__main__":
+    start_without_collection()
+    for module in _IMPORTED_AHEAD:
+        importlib.import_module(module)
+    collect_from_now_on()
     with contextlib.suppress(BrokenPipeError), claim_stdout() as out:  # perfkit has ended
         serve(sys.stdin.buffer, out)

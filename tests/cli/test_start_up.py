@@ -150,14 +150,6 @@ def test_reports_are_drawn_without_what_sends_load():
     }
 
 
-def test_the_sampler_does_without_large_libraries_and_an_event_loop():
-    program = "import sys, perfkit.telemetry.sampler_process; print('imported:', *sys.modules)"
-    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
-    imported = set(finished.stdout.partition("imported: ")[2].split())
-    assert "perfkit.telemetry.host.generator" in imported
-    assert not imported & (LARGE - {"psutil"} | {"asyncio", "yaml", "pydantic", "rich"})
-
-
 THREADS = """
 import os, sys
 from perfkit.process.entry import lean_libraries
