@@ -1,5 +1,6 @@
 """What sends the load of a run: worker processes of this machine, or the machines of a fleet."""
 
+import asyncio
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -117,24 +118,27 @@ class LoadGenerator:
     ) -> PointRecording:
         """Sends a load point's requests; the pieces of its recording go to `log` and `telemetry`, and `set_loop` gets what can be stopped.
 
-        A cold start has one worker and a `start`.
+        `telemetry` takes its first readings while the workers get ready. A cold start has one worker and a `start`.
         """
         spec = dataclasses.replace(spec, is_live=telemetry.show_live is not None, reports_replies=start is not None)
         listener = _PointListener(log, telemetry, start)
         if self._fleet is not None:
+            await telemetry.begin()
             telemetry.follow()
             return await self._fleet.run_point(spec, workers, listener, set_loop)
         assert self._local is not None
+        readings = asyncio.ensure_future(telemetry.begin())
 
-        async def begin_at() -> int:
-            assert start is not None
-            at_ns = await start.begin()
-            set_loop(group)  # only now: until then an interrupt ends the start
+        async def begin_at() -> int | None:
+            await readings
+            at_ns = None if start is None else await start.begin()
+            set_loop(group)  # only now: until then an interrupt ends the wait
             return at_ns
 
         specs = spec.split(workers, self._placement.driver)
-        async with self._local.group(specs, listener, begin_at=None if start is None else begin_at) as group:
-            if start is None:
-                set_loop(group)
-            telemetry.follow(group.pids)
-            return await group.run()
+        try:
+            async with self._local.group(specs, listener, begin_at=begin_at) as group:
+                telemetry.follow(group.pids)
+                return await group.run()
+        finally:
+            readings.cancel()

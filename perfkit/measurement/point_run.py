@@ -225,7 +225,6 @@ class PointRun:
             trace_ids = trace_ids.of_point(f"again {number}")
         spec, workers = await self._generator.plan(load_point, workloads, trace_ids, is_first=not run.so_far.points)
         telemetry = observation.point(self._number[0], workloads, is_mix=load_point.is_mix)
-        await telemetry.begin()
         start = None
         if isinstance(load := load_point.parts[0].load, ColdStartPlan):
             start = StartTrial(run.scenario, load, workloads[0].address, target.server, run.clock)

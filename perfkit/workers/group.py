@@ -105,12 +105,12 @@ class WorkerGroup:
         *,
         lead_ns: int = LEAD_NS,
         stops_when_one_is_lost: bool = False,
-        begin_at: Callable[[], Awaitable[int]] | None = None,
+        begin_at: Callable[[], Awaitable[int | None]] | None = None,
         of: int | None = None,
     ) -> None:
         """The workers behind `links`. `of` is the number of all workers that send the load, by default only these.
 
-        `begin_at` is called when all are ready, and returns the common start; by default it lies `lead_ns` ahead.
+        `begin_at` is called when all are ready, and may return the common start; by default it lies `lead_ns` ahead.
         """
         self._workers, self._lead_ns = [_Worker(number, link, clock.now_ns()) for number, link in enumerate(links)], lead_ns
         self._clock, self._listener, self._stops_when_one_is_lost = clock, listener, stops_when_one_is_lost
@@ -159,9 +159,10 @@ class WorkerGroup:
     async def _run(self) -> PointRecording:
         await self._until(lambda: bool(self._stopped) or all(worker.is_ready or worker.has_ended for worker in self._workers))
         self._raise_errors()
+        at_ns = None if self._begin_at is None or self._stopped else await self._begin_at()
         if self._stopped:  # nothing was measured
             raise TargetError(self._stopped.reason) if self._stopped.cause is StopCause.TARGET_LOST else asyncio.CancelledError
-        begin = Begin(await self._begin_at() if self._begin_at else self._clock.now_ns() + self._lead_ns)
+        begin = Begin(self._clock.now_ns() + self._lead_ns if at_ns is None else at_ns)
         for worker in self._workers:
             worker.link.send(begin)
         await self._until(lambda: all(worker.has_ended for worker in self._workers))

@@ -101,7 +101,7 @@ class LocalWorkers:
         specs: "Sequence[WorkerSpec]",
         listener: "GroupListener",
         part: Part | None = None,
-        begin_at: Callable[[], Awaitable[int]] | None = None,
+        begin_at: Callable[[], Awaitable[int | None]] | None = None,
     ) -> "AsyncIterator[WorkerGroup]":
         """The workers of one load point, one for each spec; by default they are all workers. See `WorkerGroup` for `begin_at`."""
         from perfkit.workers.group import LEAD_NS, WorkerGroup  # only now: the first request leaves earlier

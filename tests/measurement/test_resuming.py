@@ -75,6 +75,15 @@ def measure(path, folder, observer=None, interruption=None, **how):
         return asyncio.run(measure_scenario(loaded, folder, observer or RunObserver(), interruption or Interruption(), **how)).result
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _never_overloaded():
+    """A busy machine overloads a server at times, and its searches take other probes then."""
+    never = Overload(is_overloaded=False, scheduled=0, answered=0, grown=0, grown_in_second_half=0, allowed=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("perfkit.points.behaviour.judge_overload", lambda *_, **__: never)
+        yield
+
+
 @pytest.fixture(scope="module", params=[PLAIN, SEARCH], ids=["fixed load points", "search"])
 def whole(request, tmp_path_factory):
     """A run from its beginning to its end, and its folder as it was after each load point."""
@@ -302,9 +311,7 @@ def test_more_time_is_kept_by_a_search_that_is_killed_before_its_next_probe(tmp_
     assert third.environment["target"] == second.environment["target"]
 
 
-def test_more_time_continues_a_search_that_had_ended_undecided(tmp_path, monkeypatch):
-    never = Overload(is_overloaded=False, scheduled=0, answered=0, grown=0, grown_in_second_half=0, allowed=0)
-    monkeypatch.setattr("perfkit.points.behaviour.judge_overload", lambda *_, **__: never)  # which a busy machine makes of a server
+def test_more_time_continues_a_search_that_had_ended_undecided(tmp_path):
     load = {"slo": {"p50": "10s", "error_rate": "90%"}, "start_rate": 25, "max_rate": 350, "max_probes": 3}
     scenario, out = write(tmp_path, {**SEARCH, "load": {"search": load}}), tmp_path / "out"
     first = measure(scenario, out)
