@@ -23,6 +23,7 @@ from benchmarks.peers.install import peers_folder
 from benchmarks.peers.triton import TRAFFIC_MODELS, running_triton
 from benchmarks.processes import run_perfkit, running_server
 from benchmarks.report import RATIO_COLUMNS, Ratio, Report, describe_machine, program_options
+from benchmarks.synthetic import INPUT, closed_loop, open_loop, scenario
 from benchmarks.tune_live import MODELS
 
 _WORK_MS, _INSTANCES, _RATE_PER_S, _SHARE = 100, 8, 40, 0.2
@@ -37,7 +38,6 @@ output [ {{ name: "OUTPUT0", data_type: TYPE_FP32, dims: [ 4 ] }} ]
 instance_group [ {{ kind: KIND_CPU, count: {instances} }} ]
 parameters {{ key: "item_ms", value: {{ string_value: "{work_ms}" }} }}
 """
-_WORK_INPUT = {"INPUT0": {"generate": "ones", "shape": [4]}}
 _STREAM_CONFIG = """backend: "python"
 model_transaction_policy {{ decoupled: true }}
 input [ {{ name: "INPUT0", data_type: TYPE_FP32, dims: [ 4 ] }} ]
@@ -49,9 +49,7 @@ _STREAM_INPUT = {"IN": {"value": [*range(10)]}, "DELAY": {"value": [20] * 10}, "
 _HALF, _IN_QUEUE = f"{_WORK_MS // 2}ms", f"{_WORK_MS * 3 // 2}ms"
 _FIVE = {"events": 5}
 
-_OPEN = {"open": {"rate": [_RATE_PER_S], "arrivals": "poisson"}}
-_STREAMS = {"open": {"rate": [15], "arrivals": "poisson"}}
-_QUEUED = {"closed": {"concurrency": [_IN_FLIGHT]}}
+_OPEN, _STREAMS, _QUEUED = open_loop(_RATE_PER_S), open_loop(15), closed_loop(_IN_FLIGHT)
 
 
 class Case(NamedTuple):
@@ -69,16 +67,16 @@ class Case(NamedTuple):
 
 
 TRITON = (
-    Case("HTTP", "http", "declared_work", _WORK_INPUT, _HALF, work_ms=_WORK_MS),
-    Case("gRPC", "grpc", "declared_work", _WORK_INPUT, _HALF, work_ms=_WORK_MS),
-    Case("HTTP, in the queue", "http", "queued_work", _WORK_INPUT, _IN_QUEUE, work_ms=_WORK_MS, load=_QUEUED),
-    Case("gRPC, in the queue", "grpc", "queued_work", _WORK_INPUT, _IN_QUEUE, work_ms=_WORK_MS, load=_QUEUED),
+    Case("HTTP", "http", "declared_work", INPUT, _HALF, work_ms=_WORK_MS),
+    Case("gRPC", "grpc", "declared_work", INPUT, _HALF, work_ms=_WORK_MS),
+    Case("HTTP, in the queue", "http", "queued_work", INPUT, _IN_QUEUE, work_ms=_WORK_MS, load=_QUEUED),
+    Case("gRPC, in the queue", "grpc", "queued_work", INPUT, _IN_QUEUE, work_ms=_WORK_MS, load=_QUEUED),
     *(
         Case(
             f"stream over {name}",
             name.lower(),
             "declared_stream",
-            _WORK_INPUT,
+            INPUT,
             _FIVE,
             stream=True,
             work_ms=_GAP_MS * _LEFT_RESPONSES,
@@ -91,8 +89,8 @@ TRITON = (
 )
 _SYNTHETIC = ("--model=synthetic", f"--synthetic=service=constant:{_WORK_MS}ms,servers=1000")
 BUNDLED = (
-    (_SYNTHETIC, Case("HTTP", "http", "synthetic", _WORK_INPUT, _HALF)),
-    (_SYNTHETIC, Case("gRPC", "grpc", "synthetic", _WORK_INPUT, _HALF)),
+    (_SYNTHETIC, Case("HTTP", "http", "synthetic", INPUT, _HALF)),
+    (_SYNTHETIC, Case("gRPC", "grpc", "synthetic", INPUT, _HALF)),
     (("--model=repeat_int32",), Case("stream over HTTP", "http", "repeat_int32", _STREAM_INPUT, _FIVE, stream=True)),
     (("--model=repeat_int32",), Case("stream over gRPC", "grpc", "repeat_int32", _STREAM_INPUT, _FIVE, stream=True)),
 )
@@ -141,9 +139,8 @@ def measured(url: str, port: int, case: Case, requests: int) -> tuple[dict[str, 
 
 def warm_up(url: str, model: str, *, is_streamed: bool = False) -> None:
     """Lets each instance of a model execute."""
-    load = {"closed": {"concurrency": _INSTANCES}}
-    measure = {"warmup": "0s", "requests": 4 * _INSTANCES, "repetitions": 1}
-    document = {"target": {"url": url, "model": model}, "workload": {"inputs": _WORK_INPUT}, "load": load, "measure": measure}
+    document = scenario(url, closed_loop(_INSTANCES), 0, target={"model": model})
+    document["measure"] = {"warmup": "0s", "requests": 4 * _INSTANCES, "repetitions": 1}
     run_perfkit(document | ({"stream": {}} if is_streamed else {}))
 
 
@@ -173,13 +170,7 @@ def add_case(page: Report, case: Case, point: dict[str, Any], counted: int, *, i
 
 def cpu_us(url: str, **beside: Any) -> float:
     """What a request costs the worker, in microseconds of CPU; `beside` has keys of `load` besides `open`."""
-    document: dict[str, Any] = {
-        "target": {"url": url, "model": "synthetic"},
-        "workload": {"inputs": _WORK_INPUT},
-        "load": {"open": {"rate": [1000], "arrivals": "poisson"}, **beside},
-        "measure": {"warmup": "1s", "duration": "6s", "repetitions": 1, "workers": 1},
-    }
-    point = run_perfkit(document).point
+    point = run_perfkit(scenario(url, {**open_loop(1000), **beside}, 6, measure={"workers": 1})).point
     return float(point["generator"]["cpu_share"] * point["duration_s"] / point["requests"]["sent"] * 1e6)
 
 

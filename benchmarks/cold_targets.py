@@ -6,8 +6,8 @@ A server is slow by a factor for the first share of a window, from the start of 
 1, 4 or 16 requests in flight: all of them at once, one after the other, or as one batch. An execution takes 0.1, 0.5 or 2.5 s while it is cold. Execution times vary
 normally, or exponentially. Each cell joins the three servers and the five shares.
 
-A cell of the first tables reads `told, unknown, silent (before)`, in per cent of the windows that still hold a part of the cold time after the cut of
-`warmup: auto`: the warning `cold` or `not_steady`; `warmth_unknown`; neither. Before is what was silent without the verdict `cold`, of the first window of each server and share. Windows in which no request of the warm server was
+A cell of the first tables reads `told, unknown, silent`, in per cent of the windows that still hold a part of the cold time after the cut of
+`warmup: auto`: the warning `cold` or `not_steady`; `warmth_unknown`; neither. Windows in which no request of the warm server was
 answered are left out: they are cold throughout. A cell is missed if more than 5 % are silent.
 
 The further tables have times that fall little by little, warm servers that are taken for cold, and repetitions of which the first is cold throughout. The exit code is 1 if a cell is missed.
@@ -27,7 +27,7 @@ from benchmarks.correlated_times import SERIES
 from benchmarks.interval_coverage import windows
 from benchmarks.report import Report, program_options
 from benchmarks.simulated_queues import Floats
-from perfkit.points.behaviour import cold_repetition_warning, judge_series, target_warnings, warm_up_ns
+from perfkit.points.behaviour import cold_repetition_warning, target_warnings, warm_up_ns
 from perfkit.points.measured import PointMeasurement
 from perfkit.recorder.series import SeriesRecorder
 from perfkit.recorder.window import Window
@@ -94,11 +94,9 @@ def closed_loop(
     random: Random, server: str, in_flight: int, cold_s: float, warm_s: float, until_s: float, end_s: float, noise: float
 ) -> Requests:
     """The requests of a closed loop; a serial server answers those that wait for it in turn."""
-    if server == "falling":
-        slots = [falling(random, cold_s, warm_s, until_s, end_s, noise) for _ in range(in_flight)]
-        return np.concatenate([starts for starts, _ in slots]), np.concatenate([ends for _, ends in slots])
-    if server == "parallel":
-        slots = [executions(random, cold_s, warm_s, until_s, end_s, noise) for _ in range(in_flight)]
+    if server in ("falling", "parallel"):
+        make = falling if server == "falling" else executions
+        slots = [make(random, cold_s, warm_s, until_s, end_s, noise) for _ in range(in_flight)]
         return np.concatenate([starts for starts, _ in slots]), np.concatenate([ends for _, ends in slots])
     if server == "sharing":
         return _sharing(random, in_flight, warm_s, end_s, noise)
@@ -151,19 +149,6 @@ def verdict(one: PointMeasurement) -> str:
     return next((warning.code for warning in target_warnings(one)), "")
 
 
-def was_silent(requests: Requests, warm_up_s: float, window_s: float, load: Load, until_s: float) -> bool:
-    """Whether a window that holds a part of the cold time had no warning before there was the verdict `cold`."""
-    series = measured(requests, warm_up_s, window_s, load, cuts=False).window.load_series
-    assert series is not None
-    judged = judge_series(series, is_open=False) if warm_up_s else None
-    cut_s = max(warm_up_s, math.ceil(judged[0].warm_up_intervals * judged[1] / NS_PER_S) if judged else 0.0)
-    if cut_s >= until_s:
-        return False
-    rest = series.between(round(cut_s * NS_PER_S), series.origin_ns + series.timed.size * series.interval_ns)
-    after = judge_series(rest, is_open=False)
-    return after is None or after[0].verdict != "not_steady"
-
-
 def cold_windows(
     random: Random,
     in_flight: int,
@@ -179,13 +164,10 @@ def cold_windows(
     counted, load, end_s = collections.Counter[str](), ClosedLoad(concurrency=in_flight), warm_up_s + window_s
     for server, share in itertools.product(servers, SHARES):
         until_s = warm_up_s + share * window_s
-        for number in range(runs):
+        for _ in range(runs):
             requests = closed_loop(random, server, in_flight, cold_s, cold_s / factor, until_s, end_s, noise)
             if not ((requests[0] >= until_s) & (requests[1] < end_s)).any():
                 continue
-            if not number:
-                counted["before"] += was_silent(requests, warm_up_s, window_s, load, until_s)
-                counted["firsts"] += 1
             counted["all"] += 1
             one = measured(requests, warm_up_s, window_s, load, cuts=bool(warm_up_s))
             counted[verdict(one) if one.window.start_ns < round(until_s * NS_PER_S) else "cut"] += 1
@@ -198,12 +180,10 @@ def cold_cell(counted: collections.Counter[str]) -> tuple[str, bool]:
     if not counted["all"]:
         return "–", False
     if not left:
-        return f"all cut ({counted['before'] / max(counted['firsts'], 1):.0%})", False
+        return "all cut", False
     told, unknown, silent = counted["cold"] + counted["not_steady"], counted["warmth_unknown"], counted[""]
     is_missed = silent > MOST_SILENT * left
-    text = f"{told / left:.0%}, {unknown / left:.0%}, {silent / left:.1%} ({counted['before'] / max(counted['firsts'], 1):.0%})".replace(
-        "%", ""
-    )
+    text = f"{told / left:.0%}, {unknown / left:.0%}, {silent / left:.1%}".replace("%", "")
     return (f"**{text}**" if is_missed else text), is_missed
 
 

@@ -40,9 +40,9 @@ Measure = Callable[[str], Result]
 """Gives the result of a run by its name."""
 
 
-def _panels(rows: int, height_in: float, *, shared: bool = True) -> tuple[Figure, Sequence[Axes]]:
+def _panels(rows: int, height_in: float) -> tuple[Figure, Sequence[Axes]]:
     figure = Figure(figsize=(_WIDTH_IN, height_in), layout="constrained")
-    return figure, list(figure.subplots(rows, 1, squeeze=False, sharex="all" if shared else "none")[:, 0])
+    return figure, list(figure.subplots(rows, 1, squeeze=False, sharex="all")[:, 0])
 
 
 def _log_ticks(axis: Any, ticks: Sequence[float]) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import perfkit
 from benchmarks.processes import run_gate, run_perfkit, server_arm
-from benchmarks.synthetic import closed_loop, open_loop
+from benchmarks.synthetic import INPUT, closed_loop, open_loop
 from perfkit.api.result import Result
 from perfkit.gate.folder import VERDICT_FILE, read_verdict
 from perfkit.gate.verdict import Verdict
@@ -35,7 +35,7 @@ class Run(NamedTuple):
             "name": self.name,
             "target": {"model": "synthetic"},
             "server": {"synthetic": f"{self.synthetic},seed={self.seed}"},
-            "workload": {"seed": self.seed, "inputs": {"INPUT0": {"generate": "ones", "shape": [4]}}},
+            "workload": {"seed": self.seed, "inputs": INPUT},
             "load": dict(self.load),
             "measure": {**window, "repetitions": 1},
         }

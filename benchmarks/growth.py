@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from benchmarks.peers.canned import INPUTS, MODEL, VERSION, serving
+from benchmarks.peers.canned import scenario, serving
 from benchmarks.peers.clients import MAX_RUN_S, ClientError, Load, Reported, Usage, run_measured, run_own, run_wrk
 from benchmarks.peers.compare import SMALL
 from benchmarks.peers.rounds import cpu_us_per_request, in_rounds
@@ -51,22 +51,17 @@ class Figures(NamedTuple):
     workers: int
 
 
-def scenario(port: int, connections: Sequence[int], workers: int | str, **length: int | str) -> dict[str, Any]:
+def closed_loops(port: int, connections: Sequence[int], workers: int | str, **length: object) -> dict[str, Any]:
     """A closed loop for each number of connections, with `duration` or `requests` as its length."""
-    return {
-        "name": "growth",
-        "target": {"url": f"http://127.0.0.1:{port}", "model": MODEL, "version": VERSION, "max_connections": max(connections)},
-        "workload": {"inputs": {name: {"generate": "zeros", "shape": [1, SMALL]} for name in INPUTS}},
-        "load": {"closed": {"concurrency": [*connections]}},
-        "measure": {"warmup": "0s", "repetitions": 1, "workers": workers, **length},
-    }
+    load = {"closed": {"concurrency": [*connections]}}
+    return scenario(port, load, {"workers": workers, **length}, width=SMALL, max_connections=max(connections))
 
 
 def measure_own(checkout: Checkout, port: int, connections: int, workers: int | str, folder: pathlib.Path) -> Figures:
     """Measures perfkit by a short and a long run; raises ClientError, also if `auto` did not use the calibration."""
     used = list[Reported]()
     for seconds in _SECONDS:
-        loaded = scenario(port, [connections], workers, duration=f"{seconds}s")
+        loaded = closed_loops(port, [connections], workers, duration=f"{seconds}s")
         requests, point, usage = run_own(checkout, loaded, folder, seconds)
         used.append(Reported(requests, point["throughput_per_s"], 0, usage))
     if workers == "auto" and point["generator"]["transport_ns"] is None:
@@ -153,7 +148,7 @@ def add_long_results(report: Report, port: int, checkouts: Mapping[str, Checkout
     report.table("client", ">run", ">run's largest process", ">report, a load point", ">report's largest process", ">page", "met")
     for name, checkout in checkouts.items():
         out = folder / name
-        file = write_scenario(folder, scenario(port, range(_SLOTS, _SLOTS + _POINTS), 1, requests=_POINT_REQUESTS))
+        file = write_scenario(folder, closed_loops(port, range(_SLOTS, _SLOTS + _POINTS), 1, requests=_POINT_REQUESTS))
         words = ["run", str(file), "--quiet", "--no-report", "--out", str(out)]
         run_s, run = _timed(checkout, *words, accepted_codes=(0, 5))
         points = [point["requests"] for point in json.loads((out / "result.json").read_text(encoding="utf-8"))["points"]]

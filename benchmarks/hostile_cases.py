@@ -82,10 +82,10 @@ def _shaped(shape: Sequence[int], datatype: str = "FP32") -> list[dict[str, Any]
     return [{**TENSOR, "datatype": datatype, "shape": list(shape)}]
 
 
-def _bomb(levels: int = 9) -> str:
-    """Lists of ten aliases of the previous list: ten to the power of `levels` values."""
+def _bomb() -> str:
+    """Lists of ten aliases of the previous list: ten to the power of nine values."""
     lines = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
-    lines += [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]" for level in range(1, levels)]
+    lines += [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]" for level in range(1, 9)]
     return "\n".join(["name: bomb", *lines]) + "\n"
 
 

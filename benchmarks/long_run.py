@@ -10,7 +10,6 @@ or if a figure differs.
 
 import collections
 import contextlib
-import json
 import pathlib
 import shutil
 import signal
@@ -23,7 +22,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.processes import ROOT, peak_memory_kib, write_scenario
+from benchmarks.processes import ROOT, peak_memory_kib, running_canned_server, write_scenario
 from benchmarks.report import Report, describe_machine, program_options, yes_no
 from perfkit.calibration.canned_server import INPUT, MODEL
 from perfkit.result.file import read_result
@@ -35,17 +34,6 @@ from perfkit.stats.buckets import BucketCounts
 _ALLOWED_GROWTH = 0.05
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99_9": 0.999}
 _WORKER, _SAMPLER = "perfkit.workers.worker_process", "perfkit.telemetry.sampler_process"
-
-
-@contextlib.contextmanager
-def canned_server() -> Iterator[str]:
-    """The URL of the canned server, for the length of the block."""
-    command = [sys.executable, "-m", "perfkit.calibration.canned_server"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
-        assert process.stdout is not None
-        assert process.stdin is not None
-        yield f"http://127.0.0.1:{json.loads(process.stdout.readline())['http_port']}"
-        process.stdin.close()
 
 
 @contextlib.contextmanager
@@ -77,13 +65,18 @@ def resident_mib(process: "subprocess.Popen[bytes]") -> dict[str, float]:
     return {name: size / 2**20 for name, size in memory.items()}
 
 
+def wait_for_log(process: "subprocess.Popen[bytes]", partial: pathlib.Path) -> None:
+    """Waits until a run has begun to log its load point, or has ended."""
+    while process.poll() is None and not list(partial.glob("measured/*.log")):
+        time.sleep(0.1)
+
+
 def complete_run(folder: pathlib.Path, scenario: Mapping[str, Any], minutes: float) -> tuple[list[tuple[float, dict[str, float]]], float]:
     """Runs to the end; the memory after each minute of load, and the driver's peak. The folder at half-time is copied to `half.partial` beside it."""
     samples: list[tuple[float, dict[str, float]]] = []
     partial = folder.with_name(f"{folder.name}.partial")
     with running_perfkit(folder, scenario) as process:
-        while process.poll() is None and not list(partial.glob("measured/*.log")):
-            time.sleep(0.1)
+        wait_for_log(process, partial)
         began_s, is_copied = time.monotonic(), False
         while process.poll() is None and (time.monotonic() - began_s) / 60 < minutes:
             due_s = began_s + 60 * (len(samples) + 1)
@@ -108,8 +101,7 @@ def killed_run(folder: pathlib.Path, scenario: Mapping[str, Any], seconds: float
     """Kills a run and all its processes after so many seconds of load."""
     partial = folder.with_name(f"{folder.name}.partial")
     with running_perfkit(folder, scenario) as process:
-        while process.poll() is None and not list(partial.glob("measured/*.log")):
-            time.sleep(0.1)
+        wait_for_log(process, partial)
         time.sleep(seconds)
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGKILL)
@@ -152,12 +144,12 @@ def main() -> int:
     )
     report = Report(options.out, "A long run: memory and recovery")
     machine = describe_machine()
-    with tempfile.TemporaryDirectory(prefix="perfkit-long-run-") as name, canned_server() as url:
+    with tempfile.TemporaryDirectory(prefix="perfkit-long-run-") as name, running_canned_server() as server:
         place = options.keep or pathlib.Path(name)
         place.mkdir(parents=True, exist_ok=True)
         scenario = {
             "name": "long-run",
-            "target": {"url": url, "model": MODEL},
+            "target": {"url": server.url(), "model": MODEL},
             "workload": {"inputs": {INPUT: {"generate": "zeros", "shape": [32]}}},
             "load": {"open": {"rate": options.rate}},
             "measure": {"warmup": "1s", "duration": f"{round(options.minutes * 60)}s", "repetitions": 1},

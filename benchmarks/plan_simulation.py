@@ -1,6 +1,6 @@
 """Capacity plans of simulated queues: the share whose lower limit is above the true capacity, and the share that accept a model.
 
-    python -m benchmarks.plan_simulation [--plans 200] [--out reports/plan-simulation.md] [--work build/plan-simulation]
+    python -m benchmarks.plan_simulation [--plans 200] [--out reports/plan-simulation.md]
 
 `perfkit.plan` makes each plan from three restarts of a server that is simulated request by request. Each restart has eight rates with two
 repetitions, at the shares of the capacity of docs/concepts/planning.md. All rates are multiplied by a random factor between 0.9 and 1.1, because the
@@ -10,23 +10,19 @@ warm-up, drift and overload. Windows are 60 s long as in docs/concepts/planning.
 
 Targets: of the plans that are not refused, the lower limit is above the true capacity in at most 6 %; of all plans, at least 90 % are
 refused or have a number of replicas within one of the exact number. This second target is judged at a demand of 250/s. The same figure at
-1,000/s is shown beside it without a target: there 17 to 20 replicas are needed, so that one more or less is only 5 to 6 %. Each plan is
-stored in the work folder, and a run that was interrupted continues from there. It takes about 20 minutes on one free core. The exit code is
-1 if a target is missed.
+1,000/s is shown beside it without a target: there 17 to 20 replicas are needed, so that one more or less is only 5 to 6 %.
+It takes about 20 minutes on one free core. The exit code is 1 if a target is missed.
 """
 
 import collections
 import dataclasses
-import json
 import math
-import pathlib
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from benchmarks.processes import ROOT
 from benchmarks.report import Report, percent, program_options, share
 from benchmarks.simulated_queues import Floats, batched_response_times, poisson_arrivals, response_times, service_times
 from perfkit.figures.resources import ServerFigures
@@ -54,7 +50,6 @@ SHARES = tuple(rate / 84.6 for rate in (20, 35, 50, 60, 70, 75, 80, 110))  # doc
 RESTARTS, REPETITIONS, WARM_UP_S, INTERVALS, BATCHES = 3, 2, 1.0, 200, 20
 DEMANDS_PER_S = (250.0, 1000.0)
 ABOVE_TARGET, WITHIN_TARGET = 0.06, 0.9
-_ROUND = 20
 WINDOWS_S = {"docs": 60.0, "1/4": 15.0, "1/16": 3.75, "4 times": 240.0}
 
 
@@ -176,13 +171,11 @@ def make_plan(queue: Queue, window_s: float, percentile: str, rng: np.random.Gen
 
 
 def facts(queue: Queue, planned: ConfigurationPlan) -> dict[str, Any]:
-    """The figures of a plan for the report, as stored in the work folder; rates are shares of the true capacity."""
+    """The figures of a plan for the report; rates are shares of the true capacity."""
     known: dict[str, Any] = {"refusal": planned.refusal, "validations": [one.sentence for one in planned.validations]}
     if planned.capacity is not None:
         capacity = planned.capacity
-        known |= {name: getattr(capacity, f"{name}per_s") / queue.capacity_per_s for name in ("low_", "", "high_")} | {
-            "clusters": capacity.clusters if math.isfinite(capacity.clusters) else None
-        }
+        known |= {name: getattr(capacity, f"{name}per_s") / queue.capacity_per_s for name in ("low_", "", "high_")}
         known["accepted"] = {one.model.partition(",")[0].partition(" after")[0]: one.is_accepted for one in planned.validations}
         known["off"] = [
             math.ceil(demand / ((1 - HEADROOM) * capacity.low_per_s)) - math.ceil(demand / ((1 - HEADROOM) * queue.capacity_per_s))
@@ -191,18 +184,12 @@ def facts(queue: Queue, planned: ConfigurationPlan) -> dict[str, Any]:
     return known
 
 
-def simulate_case(queue: Queue, layout: str, percentile: str, plans: int, work: pathlib.Path) -> list[dict[str, Any]]:
-    """The first `plans` plans of a case; those in the work folder are read, the others are made and stored."""
-    work.mkdir(parents=True, exist_ok=True)
-    stored = work / f"{queue.name}-{layout}-{percentile}.jsonl".replace("/", "_").replace(" ", "_")
-    found = [json.loads(line) for line in stored.read_text(encoding="utf-8").splitlines()] if stored.exists() else []
+def simulate_case(queue: Queue, layout: str, percentile: str, plans: int) -> list[dict[str, Any]]:
+    """The figures of the plans of a case."""
     seed = [sum(map(ord, queue.name)), round(100 * WINDOWS_S[layout]), len(percentile)]
-    with stored.open("a", encoding="utf-8") as file:
-        for number in range(len(found), plans):
-            found.append(facts(queue, make_plan(queue, WINDOWS_S[layout], percentile, np.random.default_rng([*seed, number]))))
-            file.write(json.dumps(found[-1]) + "\n")
-            file.flush()
-    return found[:plans]
+    print(f"{queue.name}, {layout}, {percentile}", file=sys.stderr, flush=True)
+    randoms = (np.random.default_rng([*seed, number]) for number in range(plans))
+    return [facts(queue, make_plan(queue, WINDOWS_S[layout], percentile, random)) for random in randoms]
 
 
 def add_row(page: Report, queue: Queue, layout: str, percentile: str, plans: Sequence[dict[str, Any]]) -> None:
@@ -223,12 +210,8 @@ def add_row(page: Report, queue: Queue, layout: str, percentile: str, plans: Seq
 
 def main() -> int:
     """Simulates the cases and writes the report."""
-    options = program_options(
-        __doc__, out="plan-simulation", plans=(200, "plans per case"), work=(ROOT / "build/plan-simulation", "folder of the cases done")
-    )
-    for number in range(_ROUND, options.plans + _ROUND, _ROUND):
-        results = [simulate_case(*case, min(number, options.plans), options.work) for case in CASES]
-        print(f"{min(number, options.plans)} of {options.plans} plans a case", file=sys.stderr, flush=True)
+    options = program_options(__doc__, out="plan-simulation", plans=(200, "plans per case"))
+    results = [simulate_case(*case, options.plans) for case in CASES]
     every = [one for plans in results for one in plans]
     refusals = collections.Counter(one["refusal"].partition(":")[0].partition(",")[0] for one in every if one["refusal"])
     example = next((one["refusal"] for one in every if "clusters" in one["refusal"]), "")

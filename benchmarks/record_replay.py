@@ -37,7 +37,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.peers.canned import INPUTS, MODEL, VERSION, WIDTH, serving
+from benchmarks.peers.canned import INPUTS, MODEL, WIDTH, serving
+from benchmarks.peers.canned import scenario as canned_scenario
 from benchmarks.peers.install import peers_folder
 from benchmarks.peers.server_process import PeerError
 from benchmarks.peers.triton import running_triton
@@ -104,18 +105,15 @@ def replay_delays(requests: int, prefix: Sequence[str], port: int, folder: pathl
     with trace.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([["timestamp_ns"], *([instant_ns] for instant_ns in instants_ns.tolist())])
     loads = {
-        f"replay, {RATE}/s × {SPEED}": ({"replay": {"trace": str(trace), "speed": SPEED}}, {"repetitions": 1}),
+        f"replay, {RATE}/s × {SPEED}": ({"replay": {"trace": str(trace), "speed": SPEED}}, {}),
         f"open loop, {RATE * SPEED:,}/s": (
             {"open": {"rate": RATE * SPEED, "arrivals": "poisson"}},
-            {"repetitions": 1, "warmup": "0s", "duration": f"{requests / RATE / SPEED:g}s"},
+            {"duration": f"{requests / RATE / SPEED:g}s"},
         ),
     }
     points = {}
     for name, (load, measure) in loads.items():
-        target = {"url": f"http://127.0.0.1:{port}", "model": MODEL, "version": VERSION}
-        inputs = {name: {"generate": "zeros", "shape": [1, WIDTH]} for name in INPUTS}
-        scenario = {"target": target, "workload": {"inputs": inputs}, "load": load, "measure": measure}
-        points[name] = run_perfkit(scenario, prefix=prefix).point
+        points[name] = run_perfkit(canned_scenario(port, load, {"workers": "auto", **measure}), prefix=prefix).point
     return points
 
 

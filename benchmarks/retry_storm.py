@@ -9,17 +9,15 @@ exit code is 1 if attempts, retries or outcomes are not those declared, if the g
 """
 
 import itertools
-import json
 import sys
-import urllib.request
 from typing import Any
 
 from benchmarks.abandonment import cpu_us
 from benchmarks.processes import RunningServer, run_perfkit, running_server
 from benchmarks.report import RATIO_COLUMNS, Ratio, Report, describe_machine, program_options
+from benchmarks.synthetic import closed_loop, open_loop, scenario
 from server_stub.synthetic.declaration import parse_service_model
 
-_INPUTS = {"INPUT0": {"generate": "ones", "shape": [4]}}
 _FAILING = "service=constant:2ms,servers=1000,errors={share}%:503,seed={seed}"
 _ATTEMPTS, _REQUESTS = 4, 300
 _RATE_PER_S, _STALL_S, _PERIOD_S, _WARM_UP_S, _WINDOW_S = 80, 1.5, 30, 18, 39
@@ -31,8 +29,7 @@ _STORM = {"attempts": 3, "backoff": "50ms..200ms", "jitter": "full", "on": ["tim
 
 def counted(server: RunningServer) -> tuple[int, int]:
     """The requests that the server answered, and those that it failed."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.http_port}/v2/models/synthetic/stats", timeout=10) as answer:
-        stats = json.load(answer)["model_stats"][0]["inference_stats"]
+    stats = server.statistics("synthetic")["inference_stats"]
     return int(stats["success"]["count"]), int(stats["fail"]["count"])
 
 
@@ -51,16 +48,11 @@ def declared(service_model: str, before: int) -> tuple[int, int]:
 def add_exact(page: Report, protocol: str, share: int, seed: int) -> None:
     """A row: one request after the other on a server whose failures are known by their numbers."""
     service_model = _FAILING.format(share=share, seed=seed)
-    document: dict[str, Any] = {
-        "workload": {"inputs": _INPUTS},
-        "load": {
-            "closed": {"concurrency": 1},
-            "retry": {"attempts": _ATTEMPTS, "backoff": "1ms..4ms", "on": [503, "UNAVAILABLE"]},
-        },
-        "measure": {"warmup": "0s", "requests": _REQUESTS, "repetitions": 1, "workers": 1},
-    }
+    retry = {"attempts": _ATTEMPTS, "backoff": "1ms..4ms", "on": [503, "UNAVAILABLE"]}
     with running_server("--model=synthetic", f"--synthetic={service_model}") as server:
-        point = run_perfkit({"target": {"url": server.url(protocol), "model": "synthetic"}, **document}).point
+        document = scenario(server.url(protocol), {**closed_loop(1), "retry": retry}, 0)
+        document["measure"] = {"warmup": "0s", "requests": _REQUESTS, "repetitions": 1, "workers": 1}
+        point = run_perfkit(document).point
         answered, failed = counted(server)
     requests, retries = point["requests"], point["retries"]
     # what perfkit asked before the load: until the first answer
@@ -80,15 +72,9 @@ def stall_run(protocol: str, budget: str | None) -> dict[str, Any]:
     """A load point with one stall, from about 10 to 12 s of the window."""
     retry = {**_STORM, **({"budget": budget} if budget else {})}
     with running_server("--model=synthetic", f"--synthetic={_STALLING}") as server:
-        return run_perfkit(
-            {
-                "target": {"url": server.url(protocol), "model": "synthetic", "timeout": "1s", "max_connections": 1024},
-                "workload": {"inputs": _INPUTS},
-                "load": {"open": {"rate": [_RATE_PER_S], "arrivals": "poisson"}, "retry": retry},
-                "measure": {"warmup": f"{_WARM_UP_S}s", "duration": f"{_WINDOW_S}s", "repetitions": 1, "workers": 1, "drain": "5s"},
-                "telemetry": True,
-            }
-        ).point
+        target, measure = {"timeout": "1s", "max_connections": 1024}, {"warmup": f"{_WARM_UP_S}s", "workers": 1, "drain": "5s"}
+        load = {**open_loop(_RATE_PER_S), "retry": retry}
+        return run_perfkit(scenario(server.url(protocol), load, _WINDOW_S, target=target, measure=measure)).point
 
 
 def add_stall(page: Report, protocol: str, budget: str | None) -> None:

@@ -1,6 +1,5 @@
-"""Clocks of a fleet's machines in virtual time: what the driver learns of them by round trips, and what errors do to the arrivals."""
+"""Arrivals of a fleet whose machines' clocks are wrong, in virtual time."""
 
-import dataclasses
 import itertools
 import math
 from typing import Literal
@@ -9,14 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.simulated_queues import response_times
-from perfkit.fleet.fleet_machine import ClockError, clock_error, compare_clocks
 from perfkit.load.arrivals import Instants, Law, Schedule, constant_rate
-from perfkit.stats.clock_offset import ClockReading
 from perfkit.units import NS_PER_S
 
-TRIPS = 16
-_START_NS = 10**15
-_INSTANTS = 100
 _UTILIZATION = 0.8
 
 Division = Literal["blocks", "in turn", "at random"]
@@ -25,78 +19,6 @@ DIVISIONS: dict[Division, str] = {
     "in turn": "neighbouring workers are on different machines, and each machine gets every m-th arrival: so does perfkit.",
     "at random": "each arrival goes to a machine drawn at random, as one that draws its own arrivals would have it.",
 }
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Link:
-    """A network path to a machine: the least time of a round trip, the share of it on the way there, and the mean jitter of a way."""
-
-    shortest_ns: float
-    share_there: float
-    jitter_ns: float
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class MachineClock:
-    """A machine's clock: constant drift, and a swing around it as temperature and NTP cause it."""
-
-    offset_ns: int
-    drift_ppm: float
-    swing_ppm: float = 0.0
-    period_s: float = 600.0
-
-    def read(self, at_ns: int) -> int:
-        """Its reading at an instant of the driver's clock."""
-        since, turn = at_ns - _START_NS, 2 * math.pi / (self.period_s * NS_PER_S)
-        return at_ns + self.offset_ns + round(1e-6 * (since * self.drift_ppm + self.swing_ppm / turn * math.sin(turn * since)))
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class SimulatedError:
-    """What is reported of the offset that a load point used, and how wrong it really was at most."""
-
-    reported: ClockError
-    true_ns: int
-
-    @property
-    def is_covered(self) -> bool:
-        """Whether the bound holds."""
-        return self.true_ns <= self.reported.bound_ns
-
-
-def round_trips(clock: MachineClock, link: Link, at_ns: int, count: int, random: np.random.Generator) -> list[ClockReading]:
-    """Round trips one after the other."""
-    trips = []
-    for _ in range(count):
-        there = round(link.shortest_ns * link.share_there + random.exponential(link.jitter_ns))
-        back = round(link.shortest_ns * (1 - link.share_there) + random.exponential(link.jitter_ns))
-        trips.append(ClockReading(at_ns, clock.read(at_ns + there), at_ns + there + back))
-        at_ns += there + back
-    return trips
-
-
-def simulate_point(clock: MachineClock, link: Link, length_s: int, random: np.random.Generator) -> SimulatedError:
-    """A load point as the driver of a fleet does it: several round trips before, which give the offset, one each second, several after."""
-    trips = round_trips(clock, link, _START_NS, TRIPS, random)
-    used = compare_clocks(trips).offset_ns
-    for second in range(1, length_s + 1):
-        trips += round_trips(clock, link, _START_NS + second * NS_PER_S, TRIPS if second == length_s else 1, random)
-    reported = clock_error(used, [compare_clocks([trip]) for trip in trips])
-    times = np.linspace(trips[0].after_ns, trips[-1].before_ns, _INSTANTS).astype(np.int64).tolist()
-    return SimulatedError(reported, max(abs(clock.read(at) - at - used) for at in times))
-
-
-def simulate_errors(shortest_ns: float, length_s: int, largest_drift_ppm: float, points: int, seed: int) -> list[SimulatedError]:
-    """Load points over random links of one length: any asymmetry, jitter of up to the round trip itself, drifts of either sign."""
-    random = np.random.default_rng([seed, round(shortest_ns), length_s, round(largest_drift_ppm)])
-    found = []
-    for _ in range(points):
-        link = Link(shortest_ns, random.uniform(0, 1), shortest_ns * random.choice([0.02, 0.2, 1.0]))
-        drift_ppm = random.uniform(-largest_drift_ppm, largest_drift_ppm)
-        swing_ppm = random.uniform(0, largest_drift_ppm - abs(drift_ppm))
-        clock = MachineClock(int(random.integers(-(10**15), 10**15)), drift_ppm, swing_ppm, random.uniform(5, 2000))
-        found.append(simulate_point(clock, link, length_s, random))
-    return found
 
 
 def superposed_arrivals(

@@ -1,15 +1,12 @@
 """The capacity search in virtual time: the coverage of its interval over a grid of queues and probe lengths, also where it fails.
 
-    python -m benchmarks.slo_search_simulation [--searches 500] [--first 0] [--processes 2] [--out reports/slo-search-simulation.md] [--data FOLDER]
+    python -m benchmarks.slo_search_simulation [--searches 500] [--first 0] [--processes 2] [--out reports/slo-search-simulation.md]
 
 500 searches in each of 44 cells. A cell is a queue (variation of service times and of arrivals, number of servers) and the number of
 requests in a probe of the usual length, 300 to 30,000. The capacity is declared to be 500 requests per second and the budget is one
 hour, so a search has 1.8 million requests; first rates lie between 1/16 of the capacity and all of it. The SLO is the p99, or
 where the cell says so the p50 or p90, that the queue has at the capacity: by a closed form where there is one, otherwise from 256 million requests. Queues are simulated request by
 request, and start empty; a probe's warm-up is 10 % of its window. perfkit's own code counts, judges overload, fits and decides.
-
-It is resumable: searches are appended in chunks to `searches.jsonl` in the data folder, and a further call goes on from there. If the
-code of the search or of the simulation has changed since, the file is started anew.
 
 Target: where a search ends with exit code 0, at least 85 % of its 90 % intervals contain the capacity, in each cell in which at least 20
 searches end so; the other cells are judged together. It takes about an hour on two cores. The exit code is 1 if a target is missed.
@@ -20,8 +17,6 @@ import collections
 import concurrent.futures
 import dataclasses
 import functools
-import hashlib
-import json
 import math
 import pathlib
 import sys
@@ -29,19 +24,14 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from benchmarks import simulated_queues, simulated_search
 from benchmarks.report import describe_machine, option_parser, percent, publish, share, table_head, table_row, yes_no
 from benchmarks.simulated_search import BUDGET_S, CAPACITY_PER_S, Queue, SearchResult, longest_times, pooled_p99, search
-from perfkit.search import crossing, decision, drift, probes, share_curve
-from perfkit.stats import autocorrelation, batch_means, overload, percentiles, probability
 from perfkit.stats.probability import binomial_limits
 
 CHUNK, TARGET = 20, 0.85
 LONG_RUN_PARTS, PART_REQUESTS = 128, 2_000_000
 EXIT_0 = ("precision", "cliff", "never_missed")
 _OTHER_ENDS = ("too_short", "budget", "max_probes", "drifted", "non_monotone", "not_confirmed")
-_SEARCH = (crossing, decision, drift, probes, share_curve)
-_CODE = (simulated_queues, simulated_search, *_SEARCH, autocorrelation, batch_means, overload, percentiles, probability)
 _FEWEST_JUDGED = 20
 _LENGTHS = (300, 1_000, 5_000, 30_000)
 
@@ -88,96 +78,37 @@ class Truth(NamedTuple):
     """The standard error of the share above it, as a share of 1 %; None for a closed form."""
 
 
-def find_truths(queues: Iterable[Queue], file: pathlib.Path, pool: concurrent.futures.Executor) -> dict[Queue, Truth]:
-    """The true percentile of each queue; those from long runs are kept in the file."""
-    digest = _digest(simulated_queues)
-    stored = json.loads(file.read_text()) if file.exists() else {}
-    known = stored["truths"] if stored.get("digest") == digest else {}
+def find_truths(queues: Iterable[Queue], pool: concurrent.futures.Executor) -> dict[Queue, Truth]:
+    """The true percentile of each queue."""
     truths: dict[Queue, Truth] = {}
     for queue in dict.fromkeys(queues):
         if (exact := queue.exact_time()) is not None:
             truths[queue] = Truth(exact, None)
-            continue
-        if queue.key not in known:
-            part = functools.partial(longest_times, queue, PART_REQUESTS)
-            known[queue.key] = pooled_p99(list(pool.map(part, range(LONG_RUN_PARTS))))
-            file.write_text(json.dumps({"digest": digest, "truths": known}, indent=1))
-        truths[queue] = Truth(*known[queue.key])
+        else:
+            parts = pool.map(functools.partial(longest_times, queue, PART_REQUESTS), range(LONG_RUN_PARTS))
+            truths[queue] = Truth(*pooled_p99(list(parts)))
     return truths
 
 
-def _digest(*modules: object) -> str:
-    """A digest of the modules' source."""
-    files = (pathlib.Path(str(getattr(module, "__file__", None))) for module in modules)
-    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:16]
-
-
-@dataclasses.dataclass
-class Chunk:
-    """Consecutive searches of one cell, and the processor time that they took."""
-
-    cell: Cell
-    first: int
-    results: list[SearchResult]
-    cpu_s: float
-
-    @property
-    def key(self) -> tuple[str, int, int]:
-        """What tells it from other chunks."""
-        return self.cell.queue.key, self.cell.requests, self.first
-
-
-def run_chunk(cell: Cell, p99: float, first: int) -> Chunk:
-    """The searches of one chunk."""
+def run_chunk(cell: Cell, p99: float, first: int) -> tuple[list[SearchResult], float]:
+    """Consecutive searches of a cell, and the processor time that they took."""
     started_s = time.process_time()
     results = [search(cell.queue, p99, cell.requests, seed) for seed in range(first, first + CHUNK)]
-    return Chunk(cell, first, results, time.process_time() - started_s)
-
-
-class ChunkFile:
-    """The finished chunks, one JSON object a line, after a line with the digest of the code that made them."""
-
-    def __init__(self, file: pathlib.Path) -> None:
-        self._file, self._header = file, json.dumps({"code": _digest(*_CODE)})
-
-    def read(self) -> dict[tuple[str, int, int], Chunk]:
-        """The finished chunks by key; an unfinished last line is left out. Starts the file anew if other code made it."""
-        lines = self._file.read_text().split("\n") if self._file.exists() else []
-        if not lines or lines[0] != self._header:
-            if lines:
-                print(f"{self._file}: the code has changed since; starting anew", flush=True)
-            lines = [self._header, ""]
-        self._file.write_text("\n".join([*lines[:-1], ""]))
-        cells = {(cell.queue.key, cell.requests): cell for cell in CELLS}
-        chunks = dict[tuple[str, int, int], Chunk]()
-        for line in map(json.loads, lines[1:-1]):
-            if cell := cells.get((line["queue"], line["requests"])):
-                chunk = Chunk(cell, line["seeds"][0], [SearchResult(*result) for result in line["results"]], line["cpu_s"])
-                chunks[chunk.key] = chunk
-        return chunks
-
-    def append(self, chunk: Chunk) -> None:
-        """Adds a finished chunk."""
-        line = {"queue": chunk.cell.queue.key, "requests": chunk.cell.requests, "seeds": [chunk.first, chunk.first + CHUNK - 1],
-                "cpu_s": round(chunk.cpu_s, 3), "results": chunk.results}  # fmt: skip
-        with self._file.open("a") as stream:
-            stream.write(json.dumps(line) + "\n")
+    return results, time.process_time() - started_s
 
 
 def run_searches(
-    cells: Sequence[Cell], truths: Mapping[Queue, Truth], seeds: range, store: ChunkFile, pool: concurrent.futures.Executor
-) -> dict[Cell, list[Chunk]]:
-    """The chunks of each cell, from the file or run now; prints a line for each cell that is complete."""
-    chunks, firsts = store.read(), seeds[::CHUNK]
-    missing = [(cell, first) for cell in cells for first in firsts if (cell.queue.key, cell.requests, first) not in chunks]
-    print(f"{len(cells) * len(firsts) - len(missing)} of {len(cells) * len(firsts)} chunks of {CHUNK} searches are in the file", flush=True)
-    futures = [pool.submit(run_chunk, cell, truths[cell.queue].p99, first) for cell, first in missing]
-    for number, future in enumerate(concurrent.futures.as_completed(futures), 1):
-        chunk = future.result()
-        store.append(chunk)
-        chunks[chunk.key] = chunk
-        print(f"\r{number} of {len(futures)} chunks", end="", file=sys.stderr, flush=True)
-    return {cell: [chunks[cell.queue.key, cell.requests, first] for first in firsts] for cell in cells}
+    cells: Sequence[Cell], truths: Mapping[Queue, Truth], seeds: range, pool: concurrent.futures.Executor
+) -> "dict[Cell, Figures]":
+    """The figures of each cell, over one search for each seed."""
+    chunks = [(cell, pool.submit(run_chunk, cell, truths[cell.queue].p99, first)) for cell in cells for first in seeds[::CHUNK]]
+    for number, _ in enumerate(concurrent.futures.as_completed([future for _, future in chunks]), 1):
+        print(f"\r{number} of {len(chunks)} chunks", end="", file=sys.stderr, flush=True)
+    figures = {}
+    for cell in cells:
+        found = [future.result() for of, future in chunks if of == cell]
+        figures[cell] = Figures([result for results, _ in found for result in results], sum(cpu_s for _, cpu_s in found))
+    return figures
 
 
 @dataclasses.dataclass(frozen=True)
@@ -291,7 +222,6 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--searches", type=int, default=500, help=f"searches a cell, a multiple of {CHUNK} (default %(default)s)")
     parser.add_argument("--first", type=int, default=0, help="the first seed (default %(default)s)")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--data", type=pathlib.Path, metavar="FOLDER", help="where finished searches are kept (default: beside --out)")
     parser.add_argument(
         "--cells", default="", metavar="TEXT", help="only the cells whose 'name requests' contains one of these, separated by commas"
     )
@@ -304,17 +234,11 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs what is missing and writes the report."""
     options = parse_options(arguments)
-    machine, data = describe_machine(), options.data or options.out.with_suffix("")
-    data.mkdir(parents=True, exist_ok=True)
+    machine = describe_machine()
     cells = [cell for cell in CELLS if any(part in f"{cell.name} {cell.requests}" for part in options.cells.split(","))]
     with concurrent.futures.ProcessPoolExecutor(options.processes) as pool:
-        truths = find_truths((cell.queue for cell in cells), data / "truths.json", pool)
-        seeds = range(options.first, options.first + options.searches)
-        chunks = run_searches(cells, truths, seeds, ChunkFile(data / "searches.jsonl"), pool)
-    figures = {
-        cell: Figures([result for chunk in some for result in chunk.results], sum(chunk.cpu_s for chunk in some))
-        for cell, some in chunks.items()
-    }
+        truths = find_truths((cell.queue for cell in cells), pool)
+        figures = run_searches(cells, truths, range(options.first, options.first + options.searches), pool)
     lines = [*report(cells, truths, figures, options.searches), "", machine]
     judged = [*(one for one in figures.values() if one.is_judged), rarely_successful(figures)]
     return publish(options.out, lines, is_met=all(one.is_met for one in judged if one is not None))

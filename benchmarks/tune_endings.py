@@ -198,11 +198,11 @@ def read_configs(triton: Triton, model: str) -> list[str]:
     return found
 
 
-def load_another(triton: Triton, model: str) -> None:
-    """Loads a model with another number of instances."""
-    config = json.loads(read_configs(triton, model)[0])
+def load_another(triton: Triton) -> None:
+    """Loads the model with another number of instances."""
+    config = json.loads(read_configs(triton, MODEL)[0])
     config["instance_group"][0]["count"] = 1 + int(config["instance_group"][0]["count"])
-    triton.request(f"v2/repository/models/{model}/load", {"parameters": {"config": json.dumps(config)}})
+    triton.request(f"v2/repository/models/{MODEL}/load", {"parameters": {"config": json.dumps(config)}})
 
 
 def compared(before: Sequence[str], after: Sequence[str]) -> str:
@@ -265,7 +265,7 @@ def main() -> int:
                 _server_process(triton).kill()
                 command.end()
             with running_triton(options.peers, triton.http_port, triton.grpc_port, models=models, options=_EXPLICIT) as again:
-                load_another(again, MODEL)  # it comes back with that of the repository
+                load_another(again)  # it comes back with that of the repository
                 judge(LOST, command, again)
         if is_wanted(NOT_EXPLICIT):
             with running_triton(options.peers, models=models) as triton:

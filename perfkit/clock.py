@@ -168,5 +168,5 @@ class _JumpingSelector(selectors.DefaultSelector):
         if events or (timeout is not None and timeout <= 0) or self._clock.jump():
             return events
         if timeout is None:
-            raise RuntimeError("everything waits, and no sleeper is left to wake")
+            raise RuntimeError("the run would wait forever: no coroutine waits for an instant of this clock, so its time cannot move on")
         return super().select(timeout)

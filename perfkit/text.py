@@ -49,7 +49,7 @@ def safe_lines(text: str) -> str:
 
 
 def styled_lines(text: str) -> str:
-    """The same, but colours and other styles (ANSI SGR sequences) stay: for text whose foreign parts are cleaned already."""
+    """Text as `safe_lines` gives it, with colours and other styles (ANSI SGR sequences) kept: for text whose foreign parts are cleaned already."""
     text = _INVISIBLE_UNSTYLED.sub(lambda match: _escape(match) if match[1] else match[0], text)
     return _COLON_COMMAND.sub(r"\1\\u003a", _BRACKET_COMMAND.sub(r"#\\u0023", text))
 
@@ -98,7 +98,7 @@ def file_name(text: str) -> str:
 
 
 def _joins(text: str, place: int) -> bool:
-    """Whether visible characters beyond ASCII stand on both sides, as in Persian and Hindi words, and in composed emoji."""
+    """Whether the character at a place joins visible characters outside ASCII, as in Persian and Hindi words, and in composed emoji."""
     before, after = text[max(place - 1, 0) : place], text[place + 1 : place + 2]
     return before > "\x7f" and after > "\x7f" and not _INVISIBLE.match(before) and not _INVISIBLE.match(after)
 
@@ -119,7 +119,7 @@ class SafeStream:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._head: str | None = ""
-        """What the current line begins with as long as it may still become a command; otherwise None."""
+        """The beginning of the current line as long as it may still become a command; otherwise None."""
 
     def write(self, text: str) -> int:
         """Writes text whose parts may be foreign; returns its length."""

@@ -1,15 +1,15 @@
 """A Dask cluster of processes on this machine: a scheduler and two Dask workers, whose logs are kept."""
 
-import contextlib
 import os
 import pathlib
 import re
 import signal
-import socket
 import subprocess
 import sys
 
 import psutil
+
+from perfkit.target.started_server import free_ports
 
 # without an address of its own, Dask's HTTP server listens on all interfaces, also without the dashboard
 _HERE = ("--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0")
@@ -24,7 +24,7 @@ class DaskCluster:
         self._folder, self._logs = folder, list[str]()
         self.scheduler = self._start("scheduler", "--port", "0", *_HERE)
         self.url = self._wait_for(self.scheduler, r"Scheduler at: +(tcp://\S+)")
-        own = [("--worker-port", str(port)) for port in _free_ports(2)] if has_nannies else [("--no-nanny",)] * 2
+        own = [("--worker-port", str(port)) for port in free_ports(2)] if has_nannies else [("--no-nanny",)] * 2
         self.workers = [self._start("worker", self.url, *_WORKER, *options) for options in own]
         for worker in self.workers:
             self._wait_for(worker, r"Registered to: +(tcp://\S+)")
@@ -62,8 +62,3 @@ class DaskCluster:
         if not self._logs:
             self._logs = [process.communicate()[1] for process in processes]
         return self._logs[1:]
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        return [int(stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]) for _ in range(count)]

@@ -18,7 +18,7 @@ import struct
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -67,6 +67,19 @@ class CannedPorts(NamedTuple):
 
     http: int | None
     grpc: int | None
+
+
+def scenario(
+    port: int, load: Mapping[str, Any], measure: Mapping[str, Any], *, width: int = WIDTH, seed: int = 0, max_connections: int = 1024
+) -> dict[str, Any]:
+    """A scenario that sends zeros to `simple` of a running nginx, by one worker and without a warm-up unless `measure` says otherwise."""
+    return {
+        "name": "canned",
+        "target": {"url": f"http://127.0.0.1:{port}", "model": MODEL, "version": VERSION, "max_connections": max_connections},
+        "workload": {"seed": seed, "inputs": {name: {"generate": "zeros", "shape": [1, width]} for name in INPUTS}},
+        "load": load,
+        "measure": {"warmup": "0s", "repetitions": 1, "workers": 1, **measure},
+    }
 
 
 @contextlib.contextmanager

@@ -237,11 +237,15 @@ def measure_perf_analyzer(program: pathlib.Path, url: str, model: str, *, concur
     """perf_analyzer on a running server, in windows that add up to some seconds; raises ClientError."""
     protocol, _, address = url.partition("://")
     options = ["-m", model, "-i", protocol, "-u", address, "--concurrency-range", str(concurrency)]
+    reported = read_perf_analyzer(run_windows([str(program), *options], seconds))
+    return Speed(reported.per_s, reported.p50_us)
+
+
+def run_windows(command: Sequence[str], seconds: float) -> Usage:
+    """Runs a command line of perf_analyzer in three windows, of which fewer never suffice, that add up to some seconds; raises ClientError."""
     # the windows vary: its own limit on that would end the run without figures
     windows = ["--measurement-interval", str(round(1000 * seconds / _WINDOWS)), "--stability-percentage", "999"]
-    command = [str(program), *options, *windows, "--max-trials", str(_WINDOWS)]
-    reported = read_perf_analyzer(run_measured(command, timeout_s=MAX_RUN_S + seconds))
-    return Speed(reported.per_s, reported.p50_us)
+    return run_measured([*command, *windows, "--max-trials", str(_WINDOWS)], timeout_s=MAX_RUN_S + seconds)
 
 
 def read_wrk(usage: Usage) -> Reported:

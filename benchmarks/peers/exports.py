@@ -10,6 +10,7 @@ without it. Spans are decoded by OpenTelemetry's own messages. All is compared w
 
 import contextlib
 import csv
+import functools
 import http.server
 import json
 import os
@@ -18,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -29,13 +29,12 @@ import jsonschema
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from benchmarks.peers.llm_programs import version
+from benchmarks.peers.server_process import answers, free_ports, ready_server
 from benchmarks.processes import ROOT, running_server, write_scenario
 from benchmarks.report import Report, describe_machine, program_options
 from perfkit.cli.exit_code import ExitCode
-from perfkit.target.started_server import free_ports
 
 _STARTS_WITHIN_S = 120
-_POLL_INTERVAL_S = 0.5
 _COMMIT = "c0ffee" * 6 + "c0ff"
 _MODEL = "service=lognormal:5ms:cv=0.3,servers=4"
 # published at bencher.dev/docs/reference/bencher-metric-format
@@ -91,29 +90,13 @@ def metrics_of(result: Mapping[str, Any]) -> dict[str, float]:
 @contextlib.contextmanager
 def tracking_server(program: pathlib.Path, folder: pathlib.Path) -> Iterator[str]:
     """The URL of an MLflow tracking server with its data in a folder, on loopback."""
-    (port,) = free_ports(1)
+    (port,) = free_ports(0)
     database, artifacts = f"sqlite:///{folder / 'mlflow.db'}", str(folder / "artifacts")
-    command = [str(program), "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    command = ["env", "-C", str(folder), str(program), "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     command += ["--backend-store-uri", database, "--artifacts-destination", artifacts]
-    with (folder / "server.log").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
-        try:
-            url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + _STARTS_WITHIN_S
-            while not _is_healthy(url):
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError(f"MLflow's server did not start: {(folder / 'server.log').read_text()[-1000:]}")
-                time.sleep(_POLL_INTERVAL_S)
-            yield url
-        finally:
-            process.terminate()
-            process.wait()
-
-
-def _is_healthy(url: str) -> bool:
-    try:
-        return fetch(f"{url}/health") == b"OK"
-    except OSError:
-        return False
+    url = f"http://127.0.0.1:{port}"
+    with ready_server(command, functools.partial(answers, f"{url}/health"), folder / "server.log", within_s=_STARTS_WITHIN_S):
+        yield url
 
 
 def fetch(url: str, body: Mapping[str, Any] | None = None) -> bytes:
@@ -328,7 +311,7 @@ def main() -> int:
     for name in ("mlflow", "wandb", "wandb_reader"):
         if getattr(options, name) is None:
             sys.exit(f"exports: --{name.replace('_', '-')} is missing: the first lines of this program say what it is")
-    (port,) = free_ports(1)
+    (port,) = free_ports(0)
     report = Report(options.out, "What other programs hold of a result")
     with (
         tempfile.TemporaryDirectory(prefix="perfkit-exports-") as name,

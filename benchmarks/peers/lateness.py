@@ -27,8 +27,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.peers.canned import INPUTS, MODEL, VERSION, WIDTH, serving
-from benchmarks.peers.clients import MAX_RUN_S, ClientError, run_measured
+from benchmarks.peers.canned import INPUTS, MODEL, VERSION, WIDTH, scenario, serving
+from benchmarks.peers.clients import ClientError, run_windows
 from benchmarks.peers.install import peers_folder, perf_analyzer_path
 from benchmarks.peers.rounds import in_rounds
 from benchmarks.peers.server_process import PeerError
@@ -38,7 +38,6 @@ from benchmarks.report import Report, describe_machine, program_options, rounds_
 ANALYZER = "perf_analyzer"
 _SO_TIMESTAMPNS, _ETH_P_IP, _SOL_PACKET, _PACKET_STATISTICS = 35, 0x0800, 263, 6  # of Linux; Python's socket module has no names for them
 _BUFFER_BYTES = 2**26
-_WINDOWS = 3  # fewer never suffice
 _LEFT_OUT_S = 1.0  # at either end of a run
 
 
@@ -110,14 +109,10 @@ def lateness(stamps: list[int], rate_per_s: float, told: tuple[float, ...] = ())
 
 def run_own(port: int, rate_per_s: float, seconds: float, *, realtime: bool, checkout: Checkout = THIS) -> Lateness:
     """`perfkit run` of this checkout or another with an open loop; raises ClientError."""
-    scenario = {
-        "target": {"url": f"http://127.0.0.1:{port}", "model": MODEL, "version": VERSION},
-        "workload": {"inputs": {name: {"generate": "zeros", "shape": [1, WIDTH]} for name in INPUTS}},
-        "load": {"open": {"rate": rate_per_s, "arrivals": "constant"}},
-        "measure": {"warmup": "1s", "duration": f"{seconds}s", "repetitions": 1, "workers": 1},
-    }
+    load = {"open": {"rate": rate_per_s, "arrivals": "constant"}}
+    document = scenario(port, load, {"warmup": "1s", "duration": f"{seconds}s"})
     with sent_requests(port) as stamps:
-        point = run_perfkit(scenario, realtime=realtime, checkout=checkout).point
+        point = run_perfkit(document, realtime=realtime, checkout=checkout).point
     delays_ns = (point["start_delay_ns"][name] for name in ("p50", "p99", "p99_9"))
     told_us = tuple(math.nan if value is None else value / 1e3 for value in delays_ns)
     return lateness(stamps, rate_per_s, told_us)._replace(cpu_us_per_request=point["generator"]["cpu_share"] * 1e6 / rate_per_s)
@@ -128,16 +123,8 @@ def run_analyzer(program: pathlib.Path, port: int, rate_per_s: float, seconds: f
     shapes = [part for name in INPUTS for part in ("--shape", f"{name}:1,{WIDTH}")]
     options = ["-m", MODEL, "-x", VERSION, "-i", "http", "-u", f"127.0.0.1:{port}", "--input-data", "zero", *shapes]
     rate = ["--request-rate-range", f"{rate_per_s:g}", "--request-distribution", "constant"]
-    windows = [
-        "--measurement-interval",
-        str(round(1000 * seconds / _WINDOWS)),
-        "--stability-percentage",
-        "999",
-        "--max-trials",
-        str(_WINDOWS),
-    ]
     with sent_requests(port) as stamps:
-        run_measured([*(REALTIME if realtime else ()), str(program), *options, *rate, *windows], timeout_s=MAX_RUN_S + seconds)
+        run_windows([*(REALTIME if realtime else ()), str(program), *options, *rate], seconds)
     return lateness(stamps, rate_per_s)
 
 

@@ -9,8 +9,6 @@ two minutes. The exit code is 1 if a count differs.
 """
 
 import functools
-import http
-import http.client
 import json
 import pathlib
 import statistics
@@ -20,7 +18,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.peers.server_process import PeerError, free_ports, ready_server
+from benchmarks.peers.server_process import PeerError, answers, free_ports, ready_server
 from benchmarks.processes import run_perfkit
 from benchmarks.report import Report, describe_machine, program_options, yes_no
 
@@ -83,13 +81,6 @@ def compare(report: Report, options: Any, url: str, model: str, log: pathlib.Pat
         report.row(number + 1, "OpenAI's client", *p50s, sum(row[2] for row in rows))
 
 
-def is_healthy(url: str) -> bool:
-    """Whether the server answers; raises OSError while it does not."""
-    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=5)
-    connection.request("GET", "/health")
-    return connection.getresponse().status == http.HTTPStatus.OK
-
-
 def main() -> int:
     """Prints and writes the report; the exit code is 1 if a count differs."""
     options = program_options(__doc__, out="openai-servers", python=(pathlib.Path, "the Python with the server's packages"), rounds=3)
@@ -110,7 +101,7 @@ def main() -> int:
         program = str(options.python.with_name("transformers"))
         command = ["env", "HF_HUB_OFFLINE=1", program, "serve", model, "--host", "127.0.0.1", "--port", str(port), "--device", "cpu"]
         try:
-            with ready_server(command, functools.partial(is_healthy, url), log, within_s=90):
+            with ready_server(command, functools.partial(answers, f"{url}/health"), log, within_s=90):
                 compare(report, options, url, model, log)
         except PeerError as error:
             sys.exit(f"openai_servers: {error}")

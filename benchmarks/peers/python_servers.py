@@ -10,6 +10,7 @@ for less. Takes about ten minutes. The exit code is 1 if a count differs, a sear
 """
 
 import contextlib
+import functools
 import itertools
 import json
 import pathlib
@@ -19,7 +20,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.peers.server_process import PeerError, free_ports, ready_server
+from benchmarks.peers.server_process import PeerError, answers, free_ports, ready_server
 from benchmarks.processes import run_gate, run_perfkit
 from benchmarks.report import Report, describe_machine, program_options, yes_no
 from perfkit.gate.sentences import format_change
@@ -65,11 +66,7 @@ def running_server(kind: str, program: pathlib.Path) -> Iterator[PythonServer]:
             command = [str(program), "start", str(MODELS / kind)]
         else:
             command = [str(program), str(MODELS / kind / "model.py"), *map(str, ports[:2])]
-
-        def is_ready() -> bool:
-            with urllib.request.urlopen(f"http://127.0.0.1:{ports[0]}/v2/models/doubling/ready", timeout=5):
-                return True
-
+        is_ready = functools.partial(answers, f"http://127.0.0.1:{ports[0]}/v2/models/doubling/ready")
         command = ["env", *(f"{key}={value}" for key, value in variables.items()), *command]
         with ready_server(command, is_ready, folder / "log", within_s=_READY_WITHIN_S):
             metrics_port = ports[2] if kind == "mlserver" else ports[0]

@@ -7,6 +7,7 @@ import shlex
 import socket
 import subprocess
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 
 _POLL_INTERVAL_S, _STOP_WITHIN_S = 0.05, 20
@@ -48,6 +49,12 @@ def ready_server(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def answers(url: str) -> bool:
+    """Whether a URL answers with a status below 400; raises OSError otherwise, as `is_ready` may."""
+    with urllib.request.urlopen(url, timeout=5):  # noqa: S310 - loopback
+        return True
 
 
 def _wait_until_ready(

@@ -23,7 +23,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.peers.clients import MAX_RUN_S, ClientError, Reported, read_perf_analyzer, run_measured, run_own
+from benchmarks.peers.clients import ClientError, Reported, read_perf_analyzer, run_own, run_windows
 from benchmarks.peers.install import perf_analyzer_path
 from benchmarks.peers.rounds import comparison_options, cpu_us_per_request, in_rounds, retry_hung
 from benchmarks.peers.server_process import PeerError
@@ -33,7 +33,6 @@ from benchmarks.report import RATIO_COLUMNS, Ratio, Report, describe_machine, ro
 
 OWN, ANALYZER = "perfkit", "perf_analyzer"
 MIN_THROUGHPUT, MAX_P50, MAX_CPU = 0.95, 1.05, 1.0
-_WINDOWS = 3
 
 HOW_TO_READ = """\
 perf_analyzer and perfkit send the same requests to the same models of the same Triton on the loopback, one client after the other.
@@ -137,12 +136,8 @@ def run_perf_analyzer(program: pathlib.Path, case: Case, triton: Triton, seconds
         data = folder / "data.json"
         data.write_text(json.dumps(case.data), encoding="utf-8")
         options += ["--input-data", str(data)]
-    # the windows vary: its own limit on that would end the run without figures
-    windows = ["--measurement-interval", str(round(1000 * seconds / _WINDOWS)), "--stability-percentage", "999"]
-    command = [str(program), *options, *windows, "--max-trials", str(_WINDOWS)]
     before = counted_requests(triton, case.model)
-    usage = run_measured(command, timeout_s=MAX_RUN_S + seconds)
-    reported = read_perf_analyzer(usage)
+    reported = read_perf_analyzer(run_windows([str(program), *options], seconds))
     return dataclasses.replace(reported, requests=counted_requests(triton, case.model) - before)
 
 

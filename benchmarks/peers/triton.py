@@ -8,6 +8,7 @@
 import argparse
 import contextlib
 import dataclasses
+import functools
 import json
 import pathlib
 import shutil
@@ -19,7 +20,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 
 from benchmarks.peers.install import peers_folder
-from benchmarks.peers.server_process import PeerError, free_ports, ready_server
+from benchmarks.peers.server_process import PeerError, answers, free_ports, ready_server
 
 MODELS = pathlib.Path(__file__).with_name("triton_models")
 _IDENTITY = MODELS / "identity.py"
@@ -81,11 +82,7 @@ def running_triton(
                 shutil.copy(_IDENTITY, program_folder / "model.py")
         listen = [f"--{kind}-port={port}" for kind, port in zip(("http", "grpc", "metrics"), ports, strict=True)]
         command = [str(program), f"--model-repository={repository}", "--exit-timeout-secs=5", *listen, *options]
-
-        def is_ready() -> bool:
-            with urllib.request.urlopen(f"http://127.0.0.1:{ports[0]}/{ready_path}", timeout=5):
-                return True
-
+        is_ready = functools.partial(answers, f"http://127.0.0.1:{ports[0]}/{ready_path}")
         with ready_server(command, is_ready, pathlib.Path(name, "log"), within_s=_READY_WITHIN_S):
             version = ""
             with contextlib.suppress(urllib.error.HTTPError):  # restricted metadata

@@ -24,7 +24,7 @@ _ERROR, _EMPTY = b'"error"', (b'"', b"")
 _WITH_END = ("stop", "tool_calls", "function_call")
 """Reasons of a finish after which a token of its own may have ended the answer."""
 MOST_EVENTS = 1 << 22
-"""Those of a stream that are timed; one with more is refused, since each takes memory until the stream ends."""
+"""The most events of a stream; a longer stream is refused, since each event takes memory until the stream ends."""
 CUT_OFF = "the stream ended without [DONE], a finish_reason or usage: it may be cut off"
 
 

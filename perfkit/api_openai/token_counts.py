@@ -48,7 +48,7 @@ def read_usage(found: bytes) -> TokenCounts | None:
 def streamed_tokens(
     whole: TokenCounts | None, first: TokenCounts | None, last: TokenCounts | None, events: int, *, has_end: bool
 ) -> TokenCounts | None:
-    """Those of a stream with so many events that have content, by the usage of the whole, and those that the first and the last of these events report.
+    """The tokens of a stream with so many events that have content, by the usage of the whole stream and of the first and the last of these events.
 
     Without the latter, each event has one token if there are as many tokens as events. One more token may be that which ends the text, or a second one
     of any event: the tokens after those of the first event are then not known, and no event is said to have several where the stream `has_end`, an

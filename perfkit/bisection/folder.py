@@ -33,7 +33,7 @@ class Regression(Part):
     scale: Scale
     """Whether changes are ratios or differences."""
     pairs: int
-    """Those of the first gate."""
+    """The number of pairs of the first gate."""
     estimate: float
     """The bad revision's change, the Hodges-Lehmann estimate over the pairs."""
     interval: Interval
@@ -90,7 +90,7 @@ class Bisection(Part):
     first_slower: Revision | None = None
     """The first slower revision, if it was found."""
     change: float | None = None
-    """That of the first slower revision against the good one."""
+    """The change of the first slower revision against the good one."""
     interval: Interval | None = None
     """Of the change."""
     step: float | None = None

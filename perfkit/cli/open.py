@@ -47,5 +47,5 @@ def _newest() -> pathlib.Path:
     results = results_folder()
     pages = [page for name in _FIRST for page in results.glob(f"*/{name}")]
     if not pages:
-        raise UsageError(f"{results}/ has no result with a page: name one")
+        raise UsageError(f"{results}/ has no result with a page: name the folder of a result")
     return max(pages, key=lambda page: page.stat().st_mtime_ns)

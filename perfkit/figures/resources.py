@@ -26,7 +26,7 @@ def _used(values: Sequence[tuple[bool | None, int]]) -> bool | None:
 
 
 def _energy_source(values: Sequence[tuple[str | None, int]]) -> str | None:
-    """That of the less exact one."""
+    """The least exact of the sources of energy."""
     return "power" if any(value == "power" for value, _ in values) else values[0][0]
 
 

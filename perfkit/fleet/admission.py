@@ -147,7 +147,7 @@ async def _read_hello(connection: Connection) -> Hello:
         hello = None
     if not isinstance(hello, Hello):
         connection.abort()
-        raise JoinError("it did not say what it is")
+        raise JoinError("it did not introduce itself as a machine of a fleet")
     return hello
 
 

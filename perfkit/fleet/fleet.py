@@ -40,7 +40,7 @@ class Fleet:
 
     @property
     def machines(self) -> Sequence[FleetMachine]:
-        """Those that are not lost."""
+        """The machines that are not lost."""
         return [machine for machine in self._machines if not machine.lost]
 
     def describe(self) -> list[dict[str, object]]:

@@ -229,7 +229,7 @@ class MetricTests(NamedTuple):
 
     @classmethod
     def of_each(cls, looked: Look, improvement_p: Array) -> "Iterator[MetricTests]":
-        """Those of all gated metrics, in their order."""
+        """The tests of all gated metrics, in the order of the metrics."""
         for regressed, passed, *p in zip(looked.regressed, looked.passed, looked.adjusted_p, improvement_p, strict=True):
             yield cls("regressed" if regressed else "pass" if passed else "inconclusive", *map(float, p))
 

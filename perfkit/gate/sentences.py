@@ -1,4 +1,4 @@
-"""What a gate says: its verdict in one line, why it ended without one, and how it was continued. Pure."""
+"""The sentences of a gate: its verdict in one line, why it ended without one, and how it was continued. Pure."""
 
 import asyncio
 import math
@@ -24,7 +24,7 @@ OUTCOMES = {
     "invalid": "this measurement cannot be relied on",
     "error": "the gate ended without a verdict",
 }
-"""What each verdict means."""
+"""The meaning of each verdict."""
 DECIDED = ("pass", "regressed", "inconclusive")
 """The verdicts that rest on figures."""
 _DISTURBING_CPUS = 0.1
@@ -86,7 +86,7 @@ def _bound(one: Comparison) -> float:
 
 
 def _worst(comparisons: Iterable[Comparison], size: Callable[[Comparison], float]) -> list[Comparison]:
-    """Of each metric name the comparison of the largest size."""
+    """The comparison of the largest size for each metric name."""
     worst: dict[str, Comparison] = {}
     for one in comparisons:
         if one.metric not in worst or size(one) > size(worst[one.metric]):
@@ -95,7 +95,7 @@ def _worst(comparisons: Iterable[Comparison], size: Callable[[Comparison], float
 
 
 def _parted(comparisons: Sequence[Comparison]) -> tuple[list[Comparison], list[Comparison]]:
-    """The comparisons of speed, and the others."""
+    """The comparisons of speed, and those of the error rate and the like."""
     speeds = [one for one in comparisons if one.metric == "throughput" or _PERCENTILE.match(one.metric)]
     return speeds, [one for one in comparisons if one not in speeds]
 
@@ -161,13 +161,13 @@ def failure_of(error: BaseException, stage: Stage | None, log: str | None = None
 
 
 def interruption(signal: str, exit_code: int, stage: Stage | None, log: str | None) -> GateFailure:
-    """That a signal, such as SIGTERM, ended perfkit with an exit code."""
+    """The sentence that a signal, such as SIGTERM, ended perfkit with an exit code."""
     failure = _failure("interrupted", f"perfkit was interrupted by {signal}", stage, log)
     return failure.model_copy(update={"signal": signal, "exit_code": exit_code})
 
 
 def unfinished(stage: Stage | None, pairs: int, log: str | None) -> GateFailure:
-    """What is written while a gate runs, and so is left by one that is killed."""
+    """The sentence that is written while a gate runs, and remains if the gate is killed."""
     done = f"{pairs} pair{'s' * (pairs != 1)} so far" if stage is not None else "nothing is measured yet"
     what = f"the gate has not finished: {done}; if no perfkit is running here, it was killed"
     return _failure("unfinished", what, stage, log)
@@ -236,7 +236,7 @@ def describe_resumption(one: GateResumption) -> str:
 
 
 def changes_since(environment: Mapping[str, Any], arm: ArmName, result: Result) -> tuple[str, ...]:
-    """What differs between the environment that a gate's trial stored and that of a later run of an arm, a sentence each.
+    """The differences between the environment that a gate's trial stored and that of a later run of an arm, a sentence each.
 
     Digests of requests are left out: each pair has its own seed.
     """
@@ -253,7 +253,7 @@ def changes_since(environment: Mapping[str, Any], arm: ArmName, result: Result) 
 
 
 def _seconds_between(begin: str, end: Instant) -> float:
-    """Not below zero, even if the clock was set back; 0 if the begin is unknown."""
+    """The length in seconds, not below zero even if the clock was set back; 0 if the begin is unknown."""
     try:
         return max((end - parse_instant(begin)).total_seconds(), 0.0)
     except (ValueError, TypeError):

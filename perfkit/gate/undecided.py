@@ -178,7 +178,10 @@ def decide(verdict: Verdict, facts: GateFacts) -> Iterator[NextStep]:
         if len(needs) < len(undecided):  # what others hide has no bound, which no number of pairs changes
             return
     if not needs:
-        yield NextStep(text="No number of pairs is known that would decide: measure more.", command=_more_pairs(verdict, facts, 2.0))
+        yield NextStep(
+            text="No number of pairs is known that would decide: measure more.",
+            command=facts.changed(options={"--pairs": str(2 * max(verdict.looks, default=20))}),
+        )
         return
     hardest = max(needs, key=lambda need: need.pairs)
     longer = find_longer_gate(hardest, verdict, may_lengthen=not facts.counts_requests)
@@ -239,7 +242,3 @@ def _disturbance(verdict: Verdict, undecided: Sequence[Comparison]) -> str:
         f"so up to {hidden:.0%} of a figure may be the generator's. {others}End them, keep them off the generator's CPUs (measure.cpus), or "
         "measure when they are done."
     )
-
-
-def _more_pairs(verdict: Verdict, facts: GateFacts, factor: float) -> str:
-    return facts.changed(options={"--pairs": str(math.ceil(factor * max(verdict.looks, default=20)))})

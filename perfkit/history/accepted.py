@@ -100,7 +100,7 @@ class AcceptedChanges:
     today: Date = Date.min
 
     def of(self, scenario: str) -> "AcceptedChanges":
-        """Those of one scenario."""
+        """The accepted changes of one scenario."""
         return AcceptedChanges(tuple(change for change in self.changes if change.scenario == scenario), self.today)
 
     def find(self, metric: str, load_point: str) -> AcceptedChange | None:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 SIGNIFICANCE, SIMULATIONS, SHORTEST = 0.01, 999, 3
 CORRELATION = 0.55
-"""Of consecutive values in simulated series without a step: the significance holds up to 0.5, with a reserve for what residuals hide."""
+"""The correlation of consecutive values in simulated series without a step: the significance holds up to 0.5, with a reserve for what residuals hide."""
 DRIFT = 0.03 / 60
 """The slope of a drift that is no step, a value on the logarithmic scale: 3 % in 60 results."""
 _CORRELATIONS = tuple(np.arange(10) / 10)  # what the models try; a negative correlation counts as none, which is cautious
@@ -44,7 +44,7 @@ def change_points(
 
     Models with normal noise are compared, whose consecutive values are correlated, AR(1), by an amount that is fitted with the model: steps,
     and no step but a linear drift of at most `DRIFT` a value. The steps are the one that fits best, or that one with the one that
-    then fits best, at a cost of 2 ln n: a level that was left and restored would else pass for correlated noise. The logarithm of the ratio of their
+    then fits best, at a cost of 2 ln n: otherwise a level that was left and restored would be taken for correlated noise. The logarithm of the ratio of their
     likelihoods is compared with those of simulated series without a step, whose noise has the correlation `CORRELATION` and the
     innovations that the steps leave, in random order: p = (z+1)/(B+1) if z of B are at least as large. If p <= `significance`, the best step is
     known, and the same is asked of a further one.
@@ -69,12 +69,12 @@ def change_points(
 
 
 class _Fit(NamedTuple):
-    """Of each case."""
+    """The best fits, with a value for each case."""
 
     drifting: _Values
     """The logarithm of the likelihood without a further step, up to what is the same in all models."""
     stepping: _Values
-    """The same with one, or with two, which cost more."""
+    """The logarithm of the likelihood with one further step, or with two, for which there is a penalty."""
     first: npt.NDArray[np.int64]
     """The step that fits best, as an index of `_Model.steps`."""
     second: npt.NDArray[np.int64]
@@ -86,17 +86,17 @@ class _Model:
 
     correlation: float
     levels: _Values
-    """Those of the segments between the known steps, orthonormal, [segments, n]."""
+    """The levels of the segments between the known steps, orthonormal, [segments, n]."""
     drift: _Values
-    """What of a line the levels do not have, [n]."""
+    """The part of a straight line that is orthogonal to the levels, [n]."""
     longest_drift: float
     """The length of the steepest drift."""
     steps: _Values
-    """What of each further step the levels do not have, [places, n]."""
+    """The part of each further step that is orthogonal to the levels, [places, n]."""
     overlaps: _Values
     """The inner products of the steps, [places, places]."""
     scales: _Values
-    """By what the square of a further step grows when it is of unit length again; 0 where two steps are too close."""
+    """The factor by which the square of a second step grows when it is scaled to unit length again; 0 where two steps are too close."""
     places: tuple[int, ...]
 
     def fit(self, series: _Values) -> "_Fit":

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from perfkit.errors import ResultError
-from perfkit.history.series import HistoryEntry, HistoryRecord, Series, Unit, model_of, payload_of
+from perfkit.history.series import HistoryEntry, HistoryRecord, Series, Unit
 from perfkit.history.trend import Trend
 from perfkit.result.checks import HIGHEST_RATE_PER_S, timestamp_problems
 from perfkit.result.json_file import DEEPEST
@@ -24,19 +24,16 @@ _ENTRY = "started_at, commit_id, host_id, fingerprint, source"
 # results store their start in UTC and in one format, so the texts sort by time
 _TABLES = (
     """CREATE TABLE result (
-  id INTEGER PRIMARY KEY, scenario TEXT NOT NULL, started_at TEXT NOT NULL, commit_id TEXT NOT NULL,
-  host_id TEXT NOT NULL, status TEXT NOT NULL, fingerprint TEXT NOT NULL, source TEXT NOT NULL, UNIQUE (scenario, started_at, host_id)
+  id INTEGER PRIMARY KEY, scenario TEXT NOT NULL, kind TEXT NOT NULL, branch TEXT NOT NULL, machine TEXT NOT NULL, model TEXT NOT NULL,
+  payload TEXT NOT NULL, started_at TEXT NOT NULL, commit_id TEXT NOT NULL, host_id TEXT NOT NULL, status TEXT NOT NULL,
+  fingerprint TEXT NOT NULL, source TEXT NOT NULL, UNIQUE (scenario, started_at, host_id)
 )""",
     """CREATE TABLE figure (
   result_id INTEGER NOT NULL REFERENCES result ON DELETE CASCADE, load_point TEXT NOT NULL, metric TEXT NOT NULL, unit TEXT NOT NULL,
   value REAL NOT NULL, valid INTEGER NOT NULL, PRIMARY KEY (result_id, load_point, metric)
 ) WITHOUT ROWID""",
-)
-_VERSION_2 = (
-    *(f"ALTER TABLE result ADD COLUMN {name} TEXT NOT NULL DEFAULT ''" for name in ("branch", "machine", "model", "payload")),
-    "ALTER TABLE result ADD COLUMN kind TEXT NOT NULL DEFAULT 'result'",
-    "UPDATE result SET machine = host_id",
     "CREATE TABLE branch (name TEXT PRIMARY KEY, start_from TEXT NOT NULL) WITHOUT ROWID",
+    f"PRAGMA user_version = {_VERSION}",
 )
 
 
@@ -161,8 +158,7 @@ class History:
 def open_history(path: pathlib.Path, *, create: bool = False) -> Iterator[History]:
     """Open a history file for the length of the block; raises ResultError if it is missing, not a history, or of a newer version.
 
-    With `create` a missing file is created, and one of an earlier version is brought to this one. Otherwise the file is only read.
-    Several processes may do so at once: each waits for the others.
+    With `create` a missing file is created. Otherwise the file is only read. Several processes may do so at once: each waits for the others.
     """
     if not create and not path.is_file():
         raise ResultError(f"{path}: this history does not exist; `perfkit history add RESULT --file {path}` creates it")
@@ -170,14 +166,8 @@ def open_history(path: pathlib.Path, *, create: bool = False) -> Iterator[Histor
         with contextlib.ExitStack() as stack:
             # transactions are begun explicitly: one that read first and wrote later could not wait for another writer
             connection = stack.enter_context(contextlib.closing(sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)))
-            if create:
-                with write_transaction(connection):
-                    _migrate(connection, _version(connection, path))
-            elif _version(connection, path) < _VERSION:
-                copy = stack.enter_context(contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)))
-                connection.backup(copy)
-                connection = copy
-                _migrate(connection, _version(connection, path))
+            with write_transaction(connection) if create else contextlib.nullcontext():
+                _make_tables(connection, path, create=create)
             connection.execute("PRAGMA foreign_keys = ON")
             yield History(connection, path)
     except sqlite3.Error as error:
@@ -196,28 +186,17 @@ def write_transaction(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("COMMIT")
 
 
-def _version(connection: sqlite3.Connection, path: pathlib.Path) -> int:
-    """The version of a file's tables, 0 without any; raises ResultError if it is newer, or of something else."""
+def _make_tables(connection: sqlite3.Connection, path: pathlib.Path, *, create: bool) -> None:
+    """Make the tables of an empty file with `create`; raises ResultError if the file has others, or those of another version."""
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     others = connection.execute("SELECT count(*) FROM sqlite_master WHERE type NOT IN ('table', 'index')").fetchone()[0]
     if version > _VERSION:
         raise ResultError(f"{path}: this perfkit reads version {_VERSION}, found {version}: a newer perfkit may read it")
-    if (version == 0 and tables) or others:
+    if others or version not in (0, _VERSION) or (version == 0 and (tables or not create)):
         raise ResultError(f"{path}: this database is not a perfkit history; give another file")
-    return version
-
-
-def _migrate(connection: sqlite3.Connection, version: int) -> None:
-    """Bring tables of an earlier version to this one; results of version 1 keep an unknown branch."""
-    if version == _VERSION:
-        return
-    for statement in (*(_TABLES if version == 0 else ()), *_VERSION_2):
+    for statement in _TABLES if version == 0 else ():
         connection.execute(statement)
-    for number, text in connection.execute("SELECT id, fingerprint FROM result").fetchall():
-        facts = (_read_facts(text) if isinstance(text, str) else None) or {}
-        connection.execute("UPDATE result SET model = ?, payload = ? WHERE id = ?", (model_of(facts), payload_of(facts), number))
-    connection.execute(f"PRAGMA user_version = {_VERSION}")
 
 
 def _read_facts(text: str) -> dict[str, Any] | None:

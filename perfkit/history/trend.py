@@ -123,7 +123,7 @@ def with_starts(trends: Sequence[Trend], every: Sequence[Trend], starts: Mapping
 
     `every` has all trends of the history.
 
-    `starts` names that branch for a branch; others start from the results whose branch is unknown, which earlier versions stored.
+    `starts` names that branch for a branch; others start from the results whose branch is unknown.
     """
     known = {(trend.series, trend.load_point, trend.metric): trend for trend in every}
     return [_with_start(trend, known, starts, seed) for trend in trends]

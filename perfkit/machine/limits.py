@@ -105,9 +105,9 @@ def count_open_files() -> int:
     return 0
 
 
-def check_address_space(limit_bytes: int | None = None) -> None:
-    """Raises UsageError if this process may use so little address space (by default, `ulimit -v`) that libraries in C would end it with a code of theirs."""
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0] if limit_bytes is None else limit_bytes
+def check_address_space() -> None:
+    """Raises UsageError if this process may use so little address space (`ulimit -v`) that libraries in C would end it with a code of theirs."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY and limit < _LEAST_ADDRESS_SPACE_BYTES:
         raise UsageError(
             f"this process may use {format_bytes(limit)} of address space (ulimit -v), and a command that measures or reads results needs at least "

@@ -19,7 +19,7 @@ from perfkit.workers.local import WORKER_FILES
 
 _STATISTICS_TIMEOUT_NS = 5 * NS_PER_S
 LEAST_CONNECTIONS = 4
-"""Those of an open loop."""
+"""The fewest connections of an open loop."""
 # measured, and rounded up: for files that are read and written and a process that is started; and for the pipes of children not started yet
 _DRIVER_FILES, _FILES_OF_CHILDREN_TO_START = 8, 8
 _FILES_PER_WORKER = 3

@@ -46,9 +46,9 @@ class PointHead:
     probe_time_ns: int
     """See `WholePoint`."""
     workers: int
-    """Those that share the load."""
+    """The number of workers that share the load."""
     warnings: tuple[MeasurementWarning, ...]
-    """Those of the run."""
+    """The warnings of the run."""
     workloads: tuple[ProbedFacts, ...]
     senders: int = 0
     """The workers whose pieces are logged; those of a machine of a fleet are one."""

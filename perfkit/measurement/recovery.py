@@ -176,7 +176,7 @@ class _UnderWay:
         return cls(log, point, recorded, window, measurements, f"{seconds} ({title_of(point)})", head.log_started_ns)
 
     def lines(self) -> Iterator[str]:
-        """Those of the interval log."""
+        """The lines of the interval log."""
         origin_ns = self.recorded.recording.origin_ns
         first_s, last_s = ((instant_ns - origin_ns) // NS_PER_S for instant_ns in (self.window.start_ns, self.window.end_ns))
         return log_lines(self.log, point_lines(self.point, self.log_started_ns), first_s, last_s)

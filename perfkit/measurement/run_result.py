@@ -36,7 +36,7 @@ class RunResult:
         self.status: Status = "complete"
         self._reason = ""
         self.points: list[Point] = []
-        """Those of all repetitions, in the order of measurement; in a mix also each workload's."""
+        """The load points of all repetitions, in the order of measurement; in a mix also each workload's."""
         self._summaries: dict[PointKey, LoadSummary] = {}
         self._measured_together: dict[PointKey, set[tuple[str, Load]]] = {}
         self._started_at = utc_now().isoformat(timespec="milliseconds")

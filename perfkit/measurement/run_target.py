@@ -36,7 +36,7 @@ class RunTarget:
     resolve: Callable[[SecretRereading], Mapping[WorkloadKey, Address]] = lambda _: {}
     """Gives the same addresses with the secrets read again; it may block, and raises ScenarioError."""
     started_urls: Mapping[WireProtocol, str] = dataclasses.field(default_factory=dict)
-    """Those of a server that was started for the run, unless the scenario has its URLs."""
+    """The URLs of a server that was started for the run, unless the scenario has its URLs."""
 
     def of(self, loaded: LoadedScenario) -> "RunTarget":
         """The same server as another scenario names it, which may speak another API or protocol."""

@@ -128,7 +128,7 @@ class ScenarioMeasurement(Measurement):
         self._spooled: float | None = None
         """The load of the spool."""
         self._traits: list[ModelTraits] = []
-        """Those of each command's model; none before the servers are asked."""
+        """The traits of each command's model; none before the servers are asked."""
         self._warm_ups: list[Options] = []
         """The requests before each command's own."""
 

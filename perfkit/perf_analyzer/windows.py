@@ -195,7 +195,7 @@ def _run_figures(run: Point, options: Options) -> RunFigures:
 
 
 def last_windows(windows: Sequence[Window]) -> Sequence[Window]:
-    """Those that must agree, and that are reported."""
+    """The last windows, which must agree and are reported."""
     return windows[-STABILITY_WINDOWS:]
 
 

@@ -93,7 +93,7 @@ class Evidence:
     repeated: tuple[str, ...] = ()
     """Sentences about the results whose arrivals repeat those of others, with the remedy; they are among the notes, too."""
     scenario: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """That of the first source."""
+    """The scenario of the first source."""
 
     @property
     def runs(self) -> int:

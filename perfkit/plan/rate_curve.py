@@ -140,10 +140,6 @@ class RateCurve:
             not self.lowest_rate_per_s <= rate_per_s <= self.highest_rate_per_s,
         )  # fmt: skip
 
-    def crossing(self, limit: float) -> float:
-        """The rate at which the curve meets a limit; 0 if the whole curve is above it."""
-        return 0.0 if limit <= self.base else self.saturation_per_s * (limit - self.base) / (limit - self.base + self.rise)
-
     def _leverage(self, rate_per_s: float) -> float:
         gradient = _gradient(np.array([rate_per_s]), self.base, self.rise, self.saturation_per_s, self.highest_rate_per_s)[0]
         return float(gradient @ np.asarray(self.covariance) @ gradient)

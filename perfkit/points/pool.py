@@ -32,7 +32,7 @@ class Pool:
 
     @classmethod
     def of(cls, measured: PointMeasurement) -> "Pool":
-        """That of a single repetition."""
+        """The pool of a single repetition."""
         window = measured.window
         by_code = {one.code: one for one in (*idle_gpu_warnings(measured), *retry_storm_warnings(measured), *target_warnings(measured))}
         incidents = find_incidents(window, measured.load, measured.repetition)

@@ -69,14 +69,7 @@ class SteadyState:
     warm_up_intervals: int
     """The longest truncation of the series, to be cut off all of them."""
     truncations: Mapping[str, Truncation]
-    drifts: Mapping[str, Drift]
-    """After the warm-up."""
     reason: str
-
-    @property
-    def is_steady(self) -> bool:
-        """Whether no series drifts by more than the margin."""
-        return self.verdict == "steady"
 
 
 def mser5(series: Series, significance: float = _TRUNCATION_SIGNIFICANCE) -> Truncation:
@@ -176,7 +169,7 @@ def judge_steady_state(series_by_name: Mapping[str, Series]) -> SteadyState:
         verdict, reason = "undetermined", f"{_listed(unknown)} may drift by more than {DRIFT_MARGIN:.0%}, hidden by noise"
     else:
         verdict, reason = "steady", f"no series drifts by more than {DRIFT_MARGIN:.0%}"
-    return SteadyState(verdict=verdict, warm_up_intervals=cut, truncations=truncations, drifts=drifts, reason=reason)
+    return SteadyState(verdict=verdict, warm_up_intervals=cut, truncations=truncations, reason=reason)
 
 
 def describe_drift(name: str, measured: Drift) -> str:

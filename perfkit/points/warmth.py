@@ -104,7 +104,7 @@ class _Blocks:
 
     @classmethod
     def joined(cls, parts: Sequence[tuple[Series, _Numbers, _Numbers, _Numbers]], error: float = 0.0, fewest: float = 0.0) -> "_Blocks":
-        """Those of several loads: the first intervals of the blocks by their numbers, sums and weights."""
+        """The blocks of several loads: the first intervals of the blocks by their numbers, sums and weights."""
         starts = [load.origin_ns + at * load.interval_ns for load, at, _, _ in parts]
         ends = [np.full(at.size, load.origin_ns + load.timed.size * load.interval_ns) for load, at, _, _ in parts]
         sums, weights = (np.concatenate([part[place] for part in parts]).astype(np.float64) for place in (2, 3))

@@ -99,7 +99,7 @@ class TokenCounts(NamedTuple):
     input: int
     output: int
     later: int | None = None
-    """Those of a streamed answer's events after its first one, up to the last with content; None if they are not known."""
+    """The output tokens of a streamed answer's events after its first one, up to the last with content; None if they are not known."""
     has_several: bool = False
     """Whether a streamed answer has more tokens than events, so that some event has several."""
 

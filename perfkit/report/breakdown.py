@@ -19,10 +19,10 @@ HEADINGS = {
     "start_delay": "start delay", "connection_wait": "connection", "request_way": "to server", "queue": "queue", "compute_input": "input",
     "compute_infer": "inference", "compute_output": "output", "response_way": "from server", "remainder": "other",
 }  # fmt: skip
-"""Each part as the heading of a column."""
+"""The heading of the column of each part."""
 _LEAST_SHOWN = 0.01
 _LEAST_BOUND_NS = 10_000
-"""The smallest error of the server's clock that is told; on one machine it is below."""
+"""The smallest error of the server's clock that is reported; on one machine the error is smaller."""
 _MOST_PANELS = 6
 _COLOURS: dict[str, Colour] = {
     "start_delay": RED, "connection_wait": PURPLE, "request_way": ("#8c564b", "#c99488"), "queue": VERMILLION, "compute_input": GREEN,
@@ -86,7 +86,7 @@ def _limits(breakdowns: Sequence[Breakdown]) -> Iterator[str]:
 
 
 def contrast_table(points: Sequence[Point]) -> Table:
-    """What each part adds to the median at p95 and p99, with 95 % intervals; no rows without such percentiles."""
+    """The time that each part adds to the median at p95 and p99, with 95 % intervals; no rows without such percentiles."""
     rows = [(point, name, one) for point in points if point.breakdown for name, one in point.breakdown.contrast.items()]
     small = _small_parts([row[2] for row in rows])
     columns = (
@@ -103,7 +103,7 @@ def contrast_table(points: Sequence[Point]) -> Table:
 
 
 def breakdown_sentences(points: Sequence[Point]) -> tuple[str, ...]:
-    """What sets the slow requests of each load point apart: `p99: 41.0 ms more than the median; 33.0 ms of it in the server's queue`."""
+    """A sentence for each load point on why its slow requests were slow: `p99: 41.0 ms more than the median; 33.0 ms of it in the server's queue`."""
     known = [(point, point.breakdown) for point in points if point.breakdown is not None]
     return tuple(f"{f'{point.title}: ' * (len(known) > 1)}{_sentence(one)}." for point, one in known)
 
@@ -115,7 +115,7 @@ def waterfall_group(points: Sequence[Point]) -> ChartGroup | None:
 
 
 def what_else_happened(point: Point, request: SlowRequest, telemetry: Sequence[Series] = ()) -> str:
-    """What else happened while a request was under way, in a few words; empty if nothing is known.
+    """Other events while a request was under way, in a few words; empty if nothing is known.
 
     `telemetry` are the series of its repetition, on the clock of its window: pauses of the load generator's garbage collection,
     retransmissions, the GPUs' clock, and the server's mean batch, each as sampled then, or last before.

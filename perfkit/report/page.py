@@ -90,7 +90,7 @@ class Headline:
     trust: Trust
     facts: tuple[Fact, ...] = ()
     confidence: float = 0.95
-    """That of the interval."""
+    """The confidence of the interval."""
 
 
 Block = Headline | Paragraph | Bullets | Figure | Facts | Code | Table

@@ -183,7 +183,8 @@ def main_plot(charts: Mapping[str, ChartGroup]) -> str | None:
 def run_page(result: Result, charts: Mapping[str, ChartGroup], telemetry: Mapping[tuple[int, int], Sequence[Series]] | None = None) -> Page:
     """The whole report with the charts by name; `telemetry` has the series of a timeline.
 
-    The answer with the chart that shows it, the load points, what needs attention and what the run was for are open; the rest is folded by subject.
+    The answer with its chart, the load points, the warnings, and the sections on the purpose of the run are shown at once; all others are
+    folded, by subject.
     """
     points = result.summary
     order = [point.key for point in points]
@@ -252,7 +253,7 @@ def run_summary_page(result: Result) -> Page:
 
 
 def _told_first(warnings: Sequence[GroupedWarning], answered: Sequence[Point]) -> list[Block]:
-    """What must be known before the figures: the first sentences of the first warnings, with a word on those of other load points than the answer's."""
+    """The warnings to read before the figures: the first sentences of the first ones, and a word on those of other load points than the answer's."""
     own = {warning.code for point in answered for warning in point.warnings} if answered else {one.code for one in warnings}
     others = {one.code: "" if one.code in own else " (not the load of the answer)" for one in warnings}
     items = [Item(first_sentence(one.message), f"{one.load_points}{others[one.code]}", one.code) for one in warnings[:_MOST_FINDINGS]]
@@ -262,12 +263,12 @@ def _told_first(warnings: Sequence[GroupedWarning], answered: Sequence[Point]) -
 
 
 def _is_told(warning: GroupedWarning) -> bool:
-    """Whether its first sentence is all that there is to say."""
+    """Whether a warning has nothing to say beyond its first sentence."""
     return not warning.remedy and first_sentence(warning.message) == warning.message
 
 
 def _opening(result: Result, attention: Sequence[Block], gpu_figures: Sequence[Block] = ()) -> dict[str, Sequence[Block]]:
-    """What every form of the report has after its answer, by title; the GPUs only if one of them served the run."""
+    """The sections that every form of the report has after its answer, by title; the GPUs only if one of them served the run."""
     has_gpu, points = is_on_gpu(result), result.summary
     return {
         "Summary": [summary_table(points, has_gpu=has_gpu) if points else Paragraph("No load point was measured.")],
@@ -310,7 +311,7 @@ def _calibration(points: Sequence[Point]) -> list[Block]:
 
 
 def _plot_finding(name: str, points: Sequence[Point]) -> str:
-    """What a folded figure shows, in a few words; empty where it has to be looked at."""
+    """The content of a folded figure in a few words; empty where only the figure itself shows it."""
     if name == "timeline":
         codes = collections.Counter(warning.code for point in points for warning in {*point.warnings} if warning.code in _OVER_TIME)
         return (
@@ -341,7 +342,7 @@ def _name(result: Result) -> str:
 
 
 def run_subject(result: Result) -> str:
-    """What was measured, and when it started."""
+    """The scenario's name, and when the run started."""
     return ", ".join([*_subject(result), f"started {to_the_second(result.started_at)}"])
 
 
@@ -364,7 +365,7 @@ def _shared_memory(scenario: Mapping[str, Any]) -> str:
 
 
 def status_sentence(result: Result) -> str:
-    """What the status means for the figures; empty for a complete run."""
+    """A sentence on what the status means for the figures; empty for a complete run."""
     if result.status == "complete":
         return ""
     invalid = [point.title for point in result.summary if not point.valid]

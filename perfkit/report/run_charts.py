@@ -52,7 +52,7 @@ def _groups(result: Result, timeline: Timeline) -> Iterator[tuple[str, ChartGrou
 
 
 def summary_groups(result: Result) -> dict[str, ChartGroup]:
-    """Those of the groups that show the result's own figures, the main one first; none for a single load point, of which the table says as much."""
+    """The groups of charts that show the result's own figures, the main one first; none for a single load point, for which the table is enough."""
     return dict(_summary_groups(result))
 
 

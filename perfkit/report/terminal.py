@@ -186,14 +186,14 @@ def fitted_text(table: Table, width: int, gives_way: Sequence[str], elsewhere: s
     notes = table.note.splitlines()
     if left_out:
         notes.append(f"left out at {width} columns: {', '.join(left_out)}; {elsewhere}")
-    return "\n".join([_rendered(rest, width, _NARROWEST).rstrip("\n"), *(fill(sentence(note), width) for note in notes), ""])
+    return "\n".join([_rendered(rest, width).rstrip("\n"), *(fill(sentence(note), width) for note in notes), ""])
 
 
-def _rendered(table: Table, width: int, narrowest: int) -> str:
-    """The table's text, with cells of text wrapped to `narrowest` characters, but only as far as `width` needs it."""
+def _rendered(table: Table, width: int) -> str:
+    """The table's text, with cells of text wrapped to `_NARROWEST` characters, but only as far as `width` needs it."""
     if text_width(table) <= width:
         return render_text(table)
-    return render_text(table, _wrapped_to(table, width, narrowest), is_narrow=True)
+    return render_text(table, _wrapped_to(table, width, _NARROWEST), is_narrow=True)
 
 
 def _wrapped_to(table: Table, width: int, narrowest: int) -> dict[str, int]:

@@ -57,11 +57,6 @@ class Timeline:
     delay_slices: Mapping[tuple[int, int], tuple[Slice, ...]] = dataclasses.field(default_factory=dict)
     """The start delays of open loops."""
 
-    def times_ms(self, key: tuple[int, int], name: str, start_s: float) -> list[tuple[float, float]]:
-        """A percentile of a repetition that starts at `start_s`: the middle of each slice in seconds, and the value there."""
-        slices = self.slices.get(key, ())
-        return [(start_s + part.middle_s, part.times_ns[name] / 1e6) for part in slices if name in part.times_ns]
-
 
 def read_timeline(folder: pathlib.Path, result: Result) -> Timeline:
     """Reads the time series in a result folder; raises ResultError.

@@ -63,7 +63,7 @@ class Requests(Part):
 
     @property
     def untimed(self) -> int:
-        """The others, which failed at once."""
+        """Sent requests whose times are not in the distributions, since they failed at once."""
         return self.sent - self.timed - self.abandoned - self.answered_early
 
 
@@ -109,7 +109,7 @@ class Retries(Part):
     attempts_series_per_s: tuple[int, ...] | None = None
     """Attempts sent in each second of the window, also of requests from before it. None for pooled repetitions."""
     retries_series_per_s: tuple[int, ...] | None = None
-    """Those of them that were retries."""
+    """Retries sent in each second of the window. None for pooled repetitions."""
 
 
 class Connections(Part):

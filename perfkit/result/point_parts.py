@@ -102,7 +102,7 @@ class IdleGaps(Part):
     gaps: int
     """The requests after a gap."""
     reconnected: Annotated[int, Figure("reconnected", subject="idle gaps", recorded="gaps_reconnected", column="gaps_reconnected")]
-    """Those of them for which a connection was opened, in the gap or after it, because the server had closed it."""
+    """Requests after a gap for which a connection was opened, in the gap or after it, because the server had closed it."""
     penalty_ns: Annotated[Estimated | None, Figure("penalty", "ns", "idle gaps", column="gap_penalty")] = None
     """The median time after a gap minus the median of the following requests; None for fewer than 6 gaps."""
     penalty_ratio: Estimated | None = None

@@ -25,7 +25,7 @@ from perfkit.scenario.measure import Fleet, Gate, Measure, Rank, Tune, check_fle
 from perfkit.scenario.mix import MOST_WORKLOADS, MixedWorkload, check_mix, fill_common_parts, plain_document
 from perfkit.scenario.retry import Retry
 from perfkit.scenario.section import Section, Text
-from perfkit.scenario.sequence_rules import check_sequences
+from perfkit.scenario.sequence_rules import check_sequences, check_stream
 from perfkit.scenario.sequences import Sequences, Stream
 from perfkit.scenario.slo import Slo
 from perfkit.scenario.target import Server, Target
@@ -192,30 +192,9 @@ class Scenario(Section):
 
     @pydantic.model_validator(mode="after")
     def _can_be_streamed(self) -> Self:
-        if self.stream is None or self.workloads is not None:
-            return self
-        if self.stream.requests_per_stream > 1 and "http" in self.target.load_protocols:
-            raise ValueError("stream.requests_per_stream: over HTTP each request has a stream of its own: use gRPC, or 1")
-        if self.stream.requests_per_stream > 1 and self.target.compression != "none":
-            raise ValueError(
-                "stream.requests_per_stream: requests that share a stream cannot be compressed: remove target.compression, or use 1"
-            )
-        if "http" not in self.target.load_protocols:
-            return self
-        if self.target.compression != "none":
-            raise ValueError("stream: event streams take no compressed requests: use gRPC, or remove target.compression")
-        if self.sequences is not None or self.shared_memory is not None:
-            raise ValueError("stream: event streams have neither sequences nor shared memory: use gRPC")
-        if self.stream.body == "generate":
-            if self.workload.batch_size > 1:
-                raise ValueError("stream: generate_stream takes no batches: use gRPC, or workload.batch_size: 1")
-            if self.workload.outputs:
-                raise ValueError("stream: generate_stream returns all outputs: use gRPC, or remove workload.outputs")
-            slo, unchecked = self.objective, "the events of generate_stream have neither datatypes nor shapes, and are not checked"
-            if self.check.outputs:
-                raise ValueError(f"check.outputs: {unchecked}: use gRPC, or remove check.outputs")
-            if slo is not None and slo.wrong_answers is not None:
-                raise ValueError(f"slo.wrong_answers: {unchecked}: use gRPC, or remove wrong_answers")
+        if self.stream is not None and self.workloads is None:
+            beside = (self.target, self.workload, self.sequences, self.shared_memory, self.check, self.objective)
+            check_stream(self.stream, *beside)
         return self
 
     @property

@@ -1,8 +1,10 @@
-"""What a scenario with sequences may not have beside them."""
+"""What a scenario with sequences or streams may not have beside them."""
 
 from perfkit.scenario.load import ClosedLoadSpec, LoadSpec, OpenLoadSpec, ReplayLoadSpec
-from perfkit.scenario.sequences import Sequences
-from perfkit.scenario.workload import SharedMemorySpec, Workload
+from perfkit.scenario.sequences import Sequences, Stream
+from perfkit.scenario.slo import Slo
+from perfkit.scenario.target import Target
+from perfkit.scenario.workload import Check, SharedMemorySpec, Workload
 
 
 def check_sequences(sequences: Sequences, load: LoadSpec, workload: Workload, shared_memory: SharedMemorySpec | None) -> None:
@@ -42,3 +44,37 @@ def _check_ids(ids: int, sequences: Sequences, load: LoadSpec) -> None:
         raise ValueError(
             f"sequences.end_id: {ids:,} ids are too few for the {live:,} live sequences of {key}: raise end_id, or lower {key}"
         )
+
+
+def check_stream(
+    stream: Stream,
+    target: Target,
+    workload: Workload,
+    sequences: Sequences | None,
+    shared_memory: SharedMemorySpec,
+    check: Check,
+    slo: Slo | None,
+) -> None:
+    """Raises ValueError if requests on streams do not fit the protocol, or what they carry or have checked cannot be streamed over it."""
+    if stream.requests_per_stream > 1 and "http" in target.load_protocols:
+        raise ValueError("stream.requests_per_stream: over HTTP each request has a stream of its own: use gRPC, or 1")
+    if stream.requests_per_stream > 1 and target.compression != "none":
+        raise ValueError(
+            "stream.requests_per_stream: requests that share a stream cannot be compressed: remove target.compression, or use 1"
+        )
+    if "http" not in target.load_protocols:
+        return
+    if target.compression != "none":
+        raise ValueError("stream: event streams take no compressed requests: use gRPC, or remove target.compression")
+    if sequences is not None or shared_memory is not None:
+        raise ValueError("stream: event streams have neither sequences nor shared memory: use gRPC")
+    if stream.body == "generate":
+        if workload.batch_size > 1:
+            raise ValueError("stream: generate_stream takes no batches: use gRPC, or workload.batch_size: 1")
+        if workload.outputs:
+            raise ValueError("stream: generate_stream returns all outputs: use gRPC, or remove workload.outputs")
+        unchecked = "the events of generate_stream have neither datatypes nor shapes, and are not checked"
+        if check.outputs:
+            raise ValueError(f"check.outputs: {unchecked}: use gRPC, or remove check.outputs")
+        if slo is not None and slo.wrong_answers is not None:
+            raise ValueError(f"slo.wrong_answers: {unchecked}: use gRPC, or remove wrong_answers")

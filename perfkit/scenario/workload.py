@@ -54,7 +54,7 @@ class InputSection(Section):
     @pydantic.model_validator(mode="after")
     def _says_what_is_forced(self) -> Self:
         if self.force and self.datatype is None and self.shape is None:
-            raise ValueError("force takes datatype or shape from here: give one")
+            raise ValueError("force replaces the datatype or the shape of the model's metadata: give datatype or shape")
         return self
 
 

@@ -47,7 +47,7 @@ class SplitRequests:
 
     @classmethod
     def merged(cls, several: Sequence[Self]) -> Self:
-        """Those of several load points or repetitions, in their order. Raises ValueError for none.
+        """The split requests of several load points or repetitions, in their order. Raises ValueError for none.
 
         Ways that are not known of some requests are in the remainder of all: means would take them for shorter than they are.
         """

@@ -84,11 +84,6 @@ class PercentileInterval:
     precision: Precision
 
     @property
-    def autocorrelation_time(self) -> float:
-        """The number of requests that are worth one independent request, at least 1."""
-        return self.precision.time
-
-    @property
     def effective_samples(self) -> float:
         """The number of independent samples that would give the percentile the same precision."""
         return self.count / self.precision.time

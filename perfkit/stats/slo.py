@@ -79,7 +79,7 @@ class FailedShare:
 
     @classmethod
     def of(cls, error_rate: float, answers: CheckedAnswers, error: float = _ERROR) -> Self:
-        """That of requests with a counted error rate, if those answers that count as ok unchecked are as often wrong as the checked ones.
+        """The share of failed requests with a counted error rate, if those answers that count as ok unchecked are as often wrong as the checked ones.
 
         Where no checked answer was wrong, none is taken to be, and the share is the error rate.
         """
@@ -94,12 +94,12 @@ class FailedShare:
 
     @classmethod
     def of_counts(cls, scheduled: int, failed: int, checked: int, wrong: int) -> Self:
-        """That of counted requests, with how many answers were checked and how many of these were wrong, which are failed."""
+        """The share of failed requests by their counts; of the checked answers, the wrong ones are failed."""
         return cls.of(failed / scheduled if scheduled else 0.0, CheckedAnswers(scheduled - failed + wrong, checked, wrong))
 
     @classmethod
     def over(cls, parts: Sequence[tuple[int, Self]]) -> Self:
-        """That of several numbers of scheduled requests together, each with a sample of its own; the interval is no narrower than 95 %."""
+        """The share over several groups of scheduled requests together, each with a sample of its own; the interval is no narrower than 95 %."""
         scheduled = sum(number for number, _ in parts)
         if not scheduled:
             return cls(0.0, 0.0, 0.0)

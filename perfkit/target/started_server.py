@@ -73,7 +73,7 @@ class StartedServer:
         self._end = ""
         self._on_end: Callable[[str], None] | None = None
         self.description: Mapping[str, Any] = {}
-        """That of its first run."""
+        """The description that the server gave in its first run."""
         self.pid: int | None = None
         """The first process of its last run; None before the first."""
 

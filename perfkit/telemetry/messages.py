@@ -111,7 +111,7 @@ class PublishConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TelemetryConfig:
-    """What is sampled during a run; None leaves a source out."""
+    """The sources that are sampled during a run; None leaves a source out."""
 
     addresses: tuple[Address, ...] = ()
     """Where the target listens, to recognise its processes if they run on this machine."""
@@ -191,7 +191,7 @@ class SpansRequest:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SpanCounts:
-    """What came since the previous report. Each span is counted in `received`, `strangers` or `malformed`."""
+    """The spans received since the previous report. Each span is counted in `received`, `strangers` or `malformed`."""
 
     received: int = 0
     """Spans of the run's traces."""
@@ -255,13 +255,13 @@ class EndedPoint:
     throughput_per_s: float
     p50_ns: float | None
     p99_ns: float | None
-    """Of response times, in a closed loop of service times."""
+    """The p99 of response times, in a closed loop of service times."""
     failed_share: float
-    """The highest of its repetitions."""
+    """The highest error rate of its repetitions."""
     is_valid: bool
-    """Whether all repetitions are."""
+    """Whether all repetitions are valid."""
     codes: tuple[str, ...] = ()
-    """Of the warnings of all repetitions."""
+    """The codes of the warnings of all repetitions."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -288,11 +288,11 @@ class ScreenLines:
 
 
 LiveMessage: TypeAlias = "PointBegins | LiveFigures | ScreenLines"
-"""What the live view shows."""
+"""A message for the live view."""
 
 
 class LiveView(Protocol):
-    """What shows the run on a terminal, in the sampler process."""
+    """The live view of a run on a terminal, in the sampler process."""
 
     def show(self, message: LiveMessage) -> None:
         """Shows a message of the run."""

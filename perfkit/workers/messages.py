@@ -101,7 +101,7 @@ class WorkloadSpec:
     load: LoadPlan
     """Where the workloads share a load, its share of it, which says how its requests are recorded."""
     connections: int
-    """Those that are opened ahead."""
+    """The number of connections that are opened ahead."""
     address: Address
     transport: TransportOptions
     requests: tuple[InferRequest, ...]

@@ -129,9 +129,6 @@ def test_waits_under_wrong_clocks_are_those_of_the_simulation():
         waits = {int(error.replace(",", "")): wait for error, wait in rows}
         said = table(PAGE, "arrivals")[f"Poisson, {rate_per_s:,.0f}/s"]
         assert said == [str(machines), f"{machines / rate_per_s * 1e3:g} ms", *(waits[error] for error in (100, 1000, 10_000))]
-    for link, bound in (("0.1 ms", "0.14"), ("50 ms", "26")):
-        row = next(line for line in SIMULATION.splitlines() if line.startswith(f"| 1 ppm | {link} "))
-        assert row.split("|")[3].split("/")[0].strip().startswith(bound)
 
 
 def test_the_answer_in_short_is_that_of_the_tables():

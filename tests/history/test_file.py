@@ -1,4 +1,4 @@
-"""The history file: series, start points of branches, version 1, and several writers at once."""
+"""The history file: series, start points of branches, and several writers at once."""
 
 import json
 import multiprocessing
@@ -7,43 +7,16 @@ import sqlite3
 import pytest
 
 from perfkit.cli.main import main
-from perfkit.errors import ResultError
 from perfkit.history.file import Choice, open_history, write_transaction
 from perfkit.history.series import record_of_result
 from perfkit.history.trend import find_steps, with_starts
 from perfkit.result.model import Result
 from tests.stored_results import changed, document, result, write
 
-# as perfkit 0.1 wrote it before series had branches
-VERSION_1 = """
-CREATE TABLE result (
-  id INTEGER PRIMARY KEY, scenario TEXT NOT NULL, started_at TEXT NOT NULL, commit_id TEXT NOT NULL,
-  host_id TEXT NOT NULL, status TEXT NOT NULL, fingerprint TEXT NOT NULL, source TEXT NOT NULL, UNIQUE (scenario, started_at, host_id)
-);
-CREATE TABLE figure (
-  result_id INTEGER NOT NULL REFERENCES result ON DELETE CASCADE, load_point TEXT NOT NULL, metric TEXT NOT NULL, unit TEXT NOT NULL,
-  value REAL NOT NULL, valid INTEGER NOT NULL, PRIMARY KEY (result_id, load_point, metric)
-) WITHOUT ROWID;
-PRAGMA user_version = 1;
-INSERT INTO result VALUES (1, 'smoke', '2025-12-01T00:00:00.000+00:00', 'abc', 'host-a', 'complete',
-  '{"model": ["m", "1"], "payload": {"http": "PAYLOAD"}}', 'old/one');
-INSERT INTO result VALUES (2, 'smoke', '2025-12-02T00:00:00.000+00:00', 'def', 'host-a', 'complete', '{', 'old/two');
-INSERT INTO figure VALUES (1, 'http, concurrency 4', 'p50', 'ns', 2000000.0, 1);
-"""
-PAYLOAD = "0123456789abcdef" * 4
-
 
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "history.sqlite"
-
-
-@pytest.fixture
-def old(path):
-    connection = sqlite3.connect(path)
-    connection.executescript(VERSION_1.replace("PAYLOAD", PAYLOAD))
-    connection.close()
-    return path
 
 
 def at(index):
@@ -128,42 +101,6 @@ def test_a_branch_of_a_branch_starts_where_results_are_and_a_circle_ends(path):
         connection.execute("UPDATE branch SET start_from = 'late' WHERE name = 'empty'")
     connection.close()
     assert trend_of(path, "late").start == 0
-
-
-def test_a_file_of_version_1_is_read_without_being_changed(old):
-    before = old.read_bytes()
-    with open_history(old) as history:
-        (trend,) = history.trends()
-    assert (trend.series.branch, trend.series.machine, trend.series.model) == ("", "host-a", "m 1")
-    assert old.read_bytes() == before
-    assert trend.series.payload == record(0).series.payload
-
-
-def test_a_file_of_version_1_becomes_one_of_version_2_and_a_branch_starts_from_its_results(old):
-    connection = sqlite3.connect(old)
-    with connection:
-        connection.execute("""UPDATE result SET fingerprint = '{"model": ["m", "1"], "payload": {"http": "x"}}' WHERE id = 2""")
-    with open_history(old, create=True) as history:
-        assert history.add([record(0), record(1)]) == [True, True]
-    columns = {row[1] for row in connection.execute("PRAGMA table_info(result)")}
-    assert {"branch", "machine", "model", "payload", "kind"} <= columns
-    assert connection.execute("PRAGMA user_version").fetchone() == (2,)
-    connection.close()
-    trend = trend_of(old, "main")
-    assert (trend.start, [entry.commit for entry in trend.entries]) == (1, ["abc", f"{0:040d}", f"{1:040d}"])
-    with open_history(old) as history:
-        assert [entry.source for _, _, entry in history.entries()] == ["old/one", "old/two", "r0", "r1"]
-
-
-def test_a_failed_migration_leaves_the_file_as_it_was(old):
-    connection = sqlite3.connect(old)
-    with connection:
-        connection.execute("CREATE TABLE branch (other)")
-    connection.close()
-    before = old.read_bytes()
-    with pytest.raises(ResultError, match="cannot be used as a history: table branch already exists"), open_history(old, create=True):
-        pass
-    assert old.read_bytes() == before
 
 
 def test_a_writer_holds_the_lock_before_it_reads_anything(path):

@@ -146,7 +146,7 @@ def test_a_forced_input_wins_over_any_metadata_and_lower_case_is_read(probed):
 
 
 def test_force_without_a_datatype_or_shape_is_refused():
-    with pytest.raises(ValidationError, match="force takes datatype or shape from here: give one"):
+    with pytest.raises(ValidationError, match="force replaces the datatype or the shape of the model's metadata: give datatype or shape"):
         Workload.model_validate({"inputs": {"x": {"generate": "ones", "force": True}}})
 
 

@@ -27,13 +27,11 @@ def test_fitting_gives_back_queues_of_the_curves_form(law):
     curve = fit_rate_curve(RATES, [law(rate) for rate in RATES], repetitions(law))
     assert [curve.value(rate) for rate in (0.1, 0.6, 0.9)] == pytest.approx([law(rate) for rate in (0.1, 0.6, 0.9)], rel=1e-4)
     assert curve.saturation_per_s == pytest.approx(1.0, rel=1e-4)
-    assert curve.crossing(law(0.8)) == pytest.approx(0.8, rel=1e-4)
 
 
-def test_a_constant_curve_crosses_no_limit():
+def test_constant_values_give_a_constant_curve():
     curve = fit_rate_curve(RATES, [5.0] * 5, repetitions(lambda _: 5.0))
     assert curve.value(0.6) == pytest.approx(5.0, rel=1e-3)
-    assert curve.crossing(4.9) == 0
 
 
 def test_the_curve_of_mm1_has_its_sensitivity_ends_at_saturation_and_is_extrapolated_outside_the_fitted_rates():

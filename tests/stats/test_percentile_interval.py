@@ -75,7 +75,7 @@ def test_the_width_for_independent_samples_is_that_of_the_binomial():
         assert found.high_ns is not None
         expected = 2 * 2.045 * math.sqrt(quantile * (1 - quantile) / 300_000) * 10 * MS
         assert found.high_ns - found.low_ns == pytest.approx(expected, rel=0.6, abs=0.001 * 20 * MS)
-        assert found.autocorrelation_time == pytest.approx(1, abs=0.9)
+        assert found.precision.time == pytest.approx(1, abs=0.9)
 
 
 def test_the_value_is_that_of_the_distribution_and_lies_in_its_interval():
@@ -101,14 +101,14 @@ def test_slow_phases_make_the_batches_longer_and_the_interval_wider():
     assert phases.value_ns == shuffled.value_ns
     assert phases.precision.is_correlated
     assert not shuffled.precision.is_correlated
-    assert phases.autocorrelation_time > 10
+    assert phases.precision.time > 10
 
 
 def test_a_trend_leaves_the_batches_correlated():
     values = np.random.default_rng(26).exponential(10 * MS, (200, 100)) * np.linspace(1, 5, 200)[:, None]
     found = percentile_intervals(counts_of(values), (0.5,))[0.5]
     assert found.precision.batches < 10
-    assert found.autocorrelation_time > 20
+    assert found.precision.time > 20
 
 
 @pytest.mark.parametrize(("count", "is_open"), [(100, True), (600, True), (660, True), (20_000, False)])
@@ -123,8 +123,8 @@ def test_correlation_raises_the_number_of_samples_needed(queue):
     times = queue(np.random.default_rng(28), 0.8, 20_000, warm_up=4000) * 10 * MS
     found = percentile_intervals(counts_of(times.reshape(100, -1)), (0.99,))[0.99]
     assert found.count > minimum_samples(0.99)
-    assert found.needed_samples == math.ceil(4000 * found.autocorrelation_time) > 20_000  # 40 groups above the percentile
-    assert found.groups == pytest.approx(200 / found.autocorrelation_time)
+    assert found.needed_samples == math.ceil(4000 * found.precision.time) > 20_000  # 40 groups above the percentile
+    assert found.groups == pytest.approx(200 / found.precision.time)
     assert found.count < found.needed_samples
     assert found.high_ns is None
 

@@ -25,16 +25,16 @@ _OTHER_PART = 0.25  # of the whole change: from here on, other revisions are sai
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BisectionPlan:
-    """What a bisection searches."""
+    """The input of a bisection: its revisions and the metrics of its gates."""
 
     path: tuple[Revision, ...]
-    """The good revision, and those after it up to the bad one."""
+    """The good revision, and the revisions after it up to the bad one."""
     scenario: str
-    """Its name."""
+    """The scenario's name."""
     choice: MetricChoice
     """The metrics of the gates."""
     most_pairs: int = LOOKS[-1]
-    """Of each gate after the first."""
+    """The most pairs of each gate after the first."""
 
     @property
     def good(self) -> Revision:
@@ -123,7 +123,7 @@ def _difference(metric: Metric, gate: RevisionGate) -> float:
 
 
 def _other_parts(plan: BisectionPlan, threshold: Threshold, slower: float, earlier: float, first: int, before: int) -> tuple[str, ...]:
-    """Where the rest of the change came in, if this revision is only a part of it."""
+    """A sentence on the revisions with the rest of the change, if this one explains only a part of it."""
     sentences, whole = [], threshold.whole
     good, bad = plan.good.short, plan.bad.short
     if earlier > _OTHER_PART * whole:
@@ -190,7 +190,7 @@ class PairSource(Protocol):
         """Measure pairs of a revision until `decide` returns a decision; `number` counts the gates. Raises RevisionError if it cannot be measured."""
 
     async def finish(self) -> None:
-        """Remove what only the gates needed."""
+        """Remove the files that only the gates needed."""
 
 
 async def run_bisection(

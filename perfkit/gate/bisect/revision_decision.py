@@ -30,7 +30,7 @@ class Threshold:
     good: float
     """The median of the good revision's figures in the first gate."""
     comparison: Comparison
-    """That of the bad revision."""
+    """The comparison of the bad revision with the good one in the first gate."""
     regressed: tuple[str, ...]
     """The titles of all metrics in which it has regressed."""
 

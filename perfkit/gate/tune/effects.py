@@ -1,4 +1,4 @@
-"""What each key does by itself, from the race. Pure."""
+"""The effect of each key by itself, from the race. Pure."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from perfkit.result.part import Part
 
 
 class Effect(Part):
-    """What one key does by itself: a configuration that differs from the present one by it alone."""
+    """The effect of one key by itself, from a configuration that differs from the present one in this key alone."""
 
     key: str
     value: str
@@ -24,7 +24,7 @@ class Effect(Part):
 
 
 def effects_of(state: TuneState, space: SearchSpace) -> Iterator[Effect]:
-    """Those of the configurations that were measured in a round with the present one, key by key."""
+    """The effects of the configurations that were measured in a round with the present one, key by key."""
     windows, present = state.race_windows(), space.values(0)
     ratios, keys = ratios_to(0, windows) if 0 in windows else {}, space.star
     for number in sorted(keys.keys() & ratios.keys(), key=lambda one: (list(keys.values()).index(keys[one]), one)):

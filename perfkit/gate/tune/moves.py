@@ -48,7 +48,7 @@ class SearchSpace:
         return min(len(self), MOST_MEASURED)
 
     def first(self, at_once: int = MOST_MEASURED) -> tuple[int, ...]:
-        """Those that are measured from the start: all if there is time for so many, otherwise the star.
+        """The configurations that are measured from the start: all if there is time for so many, otherwise the star.
 
         With a key that no configuration of the star has, a small space is measured as a whole; in a large one those nearest to the present one join.
         """
@@ -71,7 +71,7 @@ class SearchSpace:
         return tuple(other for other, key in found.items() if self._is_step(key, self._values[number], self._values[other]))
 
     def joining(self, leader: int, levels: Mapping[int, float], opened: Collection[int]) -> tuple[int, ...]:
-        """Those that join next: the leader's neighbours, before them a few that may be better than all in `levels` by forecast; none if none may.
+        """The configurations that join next: a few that, by forecast, may be better than all in `levels`, then the leader's neighbours; none if none may.
 
         `levels` has the logarithm of what each measured one is worth, and `opened` those that have joined before.
         """

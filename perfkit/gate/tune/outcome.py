@@ -59,14 +59,14 @@ class Row(Part):
 
 
 class TuneOutcome(Part):
-    """What a tune says."""
+    """The outcome of a tune, as `tune.json` holds it."""
 
     schema_version: Annotated[str, Field(alias="schema")] = SCHEMA
     kind: Kind
     """`better`: another configuration is, and none is better than that one by more than `indifference`; `kept`: none is better than the
     present one by more than `indifference`; `undecided`. The SLO is shown to be met by the chosen configuration in a decided answer."""
     sentence: str
-    """The answer."""
+    """The answer in a sentence."""
     scenario: str
     target: str
     objective: ObjectiveName = "goodput"
@@ -86,11 +86,11 @@ class TuneOutcome(Part):
     """Its throughput ÷ that of the present one, in the windows of the confirmation; of `latency` its p99, of `cost` its throughput for each
     CPU in use. None if that was not measured."""
     interval: tuple[float, float] | None = None
-    """Of the ratio."""
+    """The interval of the ratio, at `confidence`."""
     confidence: float = 1 - CONFIRMATION_ERROR
-    """Of the interval."""
+    """The confidence of the interval."""
     pairs: int = 0
-    """Those of the confirmation that the ratio comes from."""
+    """The number of pairs of windows in the confirmation, from which the ratio comes."""
     others_better_by: float | None = None
     """The share by which another measured configuration may be better than the best one, at most; None if that is unknown."""
     error_rate: float = ERROR
@@ -128,7 +128,7 @@ def tune_outcome(
     notes: Sequence[str],
     constraints: Mapping[str, str] | None = None,
 ) -> TuneOutcome:
-    """What the windows so far say."""
+    """The outcome that follows from the windows measured so far."""
     inputs, limits = progress.inputs, constraints or {}
     rows = tuple(_row(state, candidates[number], has_slo=bool(slo)) for number, entry in state.entries.items() if not entry.is_pending)
     best, ratio, answer = state.choice(inputs.indifference)
@@ -204,7 +204,7 @@ def _kind(rows: Sequence[Row], best: int | None, answer: Answer | None, space: i
 
 
 def _has_no_other(rows: Sequence[Row], space: int) -> bool:
-    """Whether of a larger space nothing but the present configuration was measured."""
+    """Whether only the present configuration was measured, of a space that has more."""
     return len(rows) < space and all(row.state in ("waiting", "refused") for row in rows if row.number)
 
 
@@ -285,7 +285,7 @@ def _slo_texts(slo: Mapping[str, str]) -> list[str]:
 
 
 def _others(rows: Sequence[Row], best: int, bound: float | None, space: int) -> Iterator[str]:
-    """What is known of the configurations other than the best one; those that could not be compared are counted."""
+    """A sentence on the configurations other than the best one; it counts those that could not be compared."""
     others = [row for row in rows if row.number != best]
     left_out = [row.state for row in others if row.state in _NOT_COMPARED and (row.number or row.state != "unmet")]
     worse = sum(row.state == "worse" for row in others)
@@ -320,7 +320,7 @@ def _next_step(progress: Progress, changed: Sequence[str], *, command: str) -> s
 
 
 def _undecided(state: TuneState, rows: Sequence[Row], answer: Answer | None, indifference: float, space: int) -> tuple[str, ...]:
-    """What is undecided, as sentences; first what more time may decide."""
+    """Sentences on the questions that are undecided; those that more time may decide come first."""
     found, lasting = [], []
     best, ratio, _ = state.choice(indifference)
     bound = None if best is None else state.bound(best)

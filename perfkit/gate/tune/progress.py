@@ -143,7 +143,7 @@ class TuneState:
         return [index for index, entry in self.entries.items() if entry.state in ("waiting", "racing")]
 
     def in_round(self, number: int) -> list[int]:
-        """Those that are measured in a round: in every second one the better half alone."""
+        """The configurations that are measured in a round: in every second one only the better half."""
         return self.left() if number % 2 else self.better_half()
 
     def better_half(self) -> list[int]:
@@ -331,7 +331,7 @@ class TuneState:
         self._revive(candidate)
 
     def _revive(self, candidate: int) -> None:
-        """Those that were dropped because of a configuration are in the race again."""
+        """Puts the configurations that were dropped because of this one back into the race."""
         dropped = [other for other in self.entries.values() if other.state == "worse" and other.better == candidate]
         for other in dropped:
             other.state, other.better, other.out_after = "racing", None, 0

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from perfkit.clock import Clock, MonotonicClock
+from perfkit.clock import MonotonicClock
 from perfkit.errors import ModelMismatchError, TargetError
 from perfkit.gate.arm import GateContext, RunningTarget, RunSpec, measure_loads
 from perfkit.gate.pairs import GateObserver, Stage
@@ -67,7 +67,6 @@ async def run_tune(
     folder: TuneFolder,
     observer: GateObserver,
     interruption: Interruption,
-    clock: Clock | None = None,
     publish_at: "PublishConfig | None" = None,
 ) -> TuneOutcome:
     """Measures until there is an answer or the time is used, and puts the server back; each window is in the folder as soon as it ends.
@@ -75,7 +74,7 @@ async def run_tune(
     Raises what a run raises, TargetError also if the server cannot be put back, and CancelledError if it is interrupted; the same request
     with the same folder then continues it. `publish_at` says where the live metrics of the windows are pushed.
     """
-    clock = clock or MonotonicClock()
+    clock = MonotonicClock()
     interruption.task = asyncio.current_task()
     async with RunProcesses(clock) as processes, request.server as server:
         context = GateContext(request.loaded, interruption, clock, folder.runs, observer, processes, request.ready_within_ns, publish_at)

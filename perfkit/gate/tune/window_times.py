@@ -9,7 +9,7 @@ from perfkit.stats.buckets import BucketCounts, bucket_bounds_ns
 
 
 def times_of(window: Window) -> Sequence[BucketCounts]:
-    """Those of each second in which there were any."""
+    """The times of each second of a window in which requests ended."""
     parts = []
     for pairs in window.times:
         indices, counts = (np.array(column, dtype=np.int64) for column in zip(*pairs, strict=True))

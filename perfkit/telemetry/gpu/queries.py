@@ -64,12 +64,12 @@ def fast_queries(nvml: Any, handle: Any, wall_us: Callable[[], int]) -> list[Nvm
     return [
         NvmlQuery("gpu_power", "power", "W", [
             # the instant value, the driver's buffer of such values, and on newer GPUs a mean over a second
-            QueryMethod("instant", NS_PER_S // 50, lambda: _read_field(nvml, handle, wall_us, nvml.NVML_FI_DEV_POWER_INSTANT, 1e-3)),
+            QueryMethod("instant", NS_PER_S // 50, lambda: _read_field(nvml, handle, wall_us, nvml.NVML_FI_DEV_POWER_INSTANT)),
             QueryMethod("samples", NS_PER_S // 2, _buffer_reader(nvml, handle, wall_us, nvml.NVML_TOTAL_POWER_SAMPLES, 1e-3)),
             plain("average", "nvmlDeviceGetPowerUsage", interval_ns=NS_PER_S // 50, scale=1e-3),
         ]),
         NvmlQuery("gpu_energy", "the energy counter", "J", [
-            QueryMethod("field", NS_PER_S // 50, lambda: _read_field(nvml, handle, wall_us, nvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, 1e-3)),
+            QueryMethod("field", NS_PER_S // 50, lambda: _read_field(nvml, handle, wall_us, nvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION)),
             plain("counter", "nvmlDeviceGetTotalEnergyConsumption", interval_ns=NS_PER_S // 50, scale=1e-3),
         ]),
         # the driver measures utilisation over a sixth of a second to a second
@@ -120,13 +120,14 @@ def slow_queries(nvml: Any, handle: Any) -> list[NvmlQuery]:
     ]
 
 
-def _read_field(nvml: Any, handle: Any, wall_us: Callable[[], int], field: int, scale: float) -> Sequence[StampedValue]:
+def _read_field(nvml: Any, handle: Any, wall_us: Callable[[], int], field: int) -> Sequence[StampedValue]:
+    """The present value of a field in thousandths of its unit, such as milliwatts, as a value in the unit."""
     (value,) = nvml.nvmlDeviceGetFieldValues(handle, [field])
     if value.nvmlReturn:
         raise nvml.NVMLError(value.nvmlReturn)
     stamp_us = int(value.timestamp)
     is_plausible = 0 <= wall_us() - stamp_us < _STALE_US
-    return [(stamp_us if is_plausible else None, _number(value.valueType, value.value) * scale)]
+    return [(stamp_us if is_plausible else None, _number(value.valueType, value.value) * 1e-3)]
 
 
 def _buffer_reader(nvml: Any, handle: Any, wall_us: Callable[[], int], kind: int, scale: float) -> Callable[[], Sequence[StampedValue]]:
