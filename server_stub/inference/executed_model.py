@@ -11,7 +11,7 @@ from perfkit.protocol.message import InferRequest, InferResponse
 from server_stub.executors.array import Arrays, Executor, Inputs
 from server_stub.inference.conversion import input_arrays, make_response
 from server_stub.inference.definition import ModelDefinition
-from server_stub.inference.layouts import AnyRequest, Layouts
+from server_stub.inference.layouts import AnyRequest, Layouts, RepeatedRequest
 from server_stub.inference.model import Model
 from server_stub.scheduling.batching import BatchingPolicy, BatchingQueue
 from server_stub.scheduling.model_statistics import Timing
@@ -78,6 +78,15 @@ class ExecutedModel(Model):
             finally:
                 trace.completed_ns = time.monotonic_ns()
             return encode(response)
+
+    @override
+    def infer_at_once(self, request: RepeatedRequest, encode: Callable[[InferResponse], _Encoded]) -> _Encoded | None:
+        scheduler = self._scheduler
+        if not scheduler.never_waits:
+            return None
+        checked, batch_size, inputs = self._layouts.read(request)
+        with self.in_flight:
+            return encode(scheduler.execute(QueuedRequest(checked, batch_size, time.monotonic_ns(), None, inputs)))
 
     @property
     @override

@@ -18,6 +18,7 @@ from server_stub.repository.sources import open_repository
 from server_stub.service import Service
 from server_stub.settings import Settings
 from server_stub.shared_memory.regions import SharedMemoryRegions
+from server_stub.tracing.tracer import Tracer
 
 
 @pytest.fixture(scope="module")
@@ -96,3 +97,62 @@ async def test_typed_contents_are_parsed_each_time(service, parsed):
         values = np.full(16, number, np.int32)
         assert await answer([1, 16], values, contents={"int_contents": values.tolist()}) == (2 * values).tobytes()
     assert len(parsed) == 3
+
+
+def infer_message(values, **members):
+    inputs = [{"name": name, "datatype": "INT32", "shape": [1, 16]} for name in ("INPUT0", "INPUT1")]
+    return v2_pb2.ModelInferRequest(
+        model_name="simple", inputs=inputs, raw_input_contents=[values.tobytes()] * 2, **members
+    ).SerializeToString()
+
+
+async def test_a_message_like_an_answered_one_is_answered_at_once_as_the_method_answers_it(service):
+    front = GrpcFrontEnd(service)
+    path, values = protobuf.method_path("ModelInfer"), np.arange(16, dtype=np.int32)
+    infer, at_once = front.methods.unary[path], front.methods.at_once[path]
+    call: Any = types.SimpleNamespace(metadata={})
+    message, other = infer_message(values, id="7"), infer_message(values + 1, id="7")
+
+    def executed():
+        return service.repository.find("simple").statistics()["execution_count"]
+
+    assert at_once(message) is None
+    before = executed()
+    await infer(message, call)
+    assert [at_once(infer_message(values, id="77")), at_once(message[:-1])] == [None, None]
+    answer = at_once(other)
+    assert isinstance(answer, list)
+    assert executed() == before + 2
+    assert b"".join(answer) == b"".join(await infer(other, call))
+
+
+@pytest.mark.parametrize("observed", ["log", "trace"])
+async def test_what_is_logged_or_traced_is_not_answered_at_once(service, observed):
+    service = Service(service.repository, service.regions, Log(Settings(), write=lambda _: None), tracer=Tracer())
+    front = GrpcFrontEnd(service)
+    path, message = protobuf.method_path("ModelInfer"), infer_message(np.arange(16, dtype=np.int32))
+    call: Any = types.SimpleNamespace(metadata={})
+    await front.methods.unary[path](message, call)
+    assert front.methods.at_once[path](message) is not None
+    if observed == "log":
+        service.log.settings.set_log({"log_verbose_level": 1})
+    else:
+        service.tracer.settings.is_on = True
+    assert front.methods.at_once[path](message) is None
+
+
+async def test_a_model_at_its_limit_refuses_at_once_in_the_same_words(service):
+    front = GrpcFrontEnd(service)
+    path, message = protobuf.method_path("ModelInfer"), infer_message(np.arange(16, dtype=np.int32))
+    call: Any = types.SimpleNamespace(metadata={})
+    await front.methods.unary[path](message, call)
+    in_flight = service.repository.find("simple").in_flight
+    maximum, in_flight.maximum = in_flight.maximum, 0
+    try:
+        refusal = front.methods.at_once[path](message)
+        with pytest.raises(StatusError) as error:
+            await front.methods.unary[path](message, call)
+    finally:
+        in_flight.maximum = maximum
+    assert isinstance(refusal, StatusError)
+    assert (refusal.status, str(refusal)) == (error.value.status, str(error.value))
