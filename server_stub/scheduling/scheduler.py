@@ -162,13 +162,22 @@ class Scheduler:
         self._dispatch()
         if queued.outcome is None:
             await self._wait(queued)
-        return _response(queued)
+        if isinstance(queued.outcome, ProtocolError):
+            raise queued.outcome
+        assert queued.outcome is not None, "it was waited for"
+        return queued.outcome
 
     def execute(self, queued: QueuedRequest) -> InferResponse:
         """The response to a checked request, which is executed now, where `never_waits`. Raises ProtocolError if the model fails."""
-        batch = (queued,)
-        self._finish(batch, self._instances.execute(batch))
-        return _response(queued)
+        result = self._instances.execute((queued,))
+        timing = result.timing
+        if queued.trace is not None:
+            queued.trace.compute = timing
+        if result.failure is not None:
+            self._statistics.add_failure(timing.finished_ns - queued.enqueued_ns, FailureReason.BACKEND)
+            raise result.failure
+        self._statistics.add_execution(timing, ((queued.enqueued_ns, queued.batch_size),))
+        return result.responses[0]
 
     def stop_delaying(self) -> None:
         """Start what waits for others to fill its batch, since none follow."""
@@ -254,14 +263,6 @@ class Scheduler:
             if queued.trace is not None:
                 queued.trace.compute = result.timing
             _settle(queued, result.responses[index] if result.failure is None else result.failure)
-
-
-def _response(queued: QueuedRequest) -> InferResponse:
-    outcome = queued.outcome
-    if isinstance(outcome, ProtocolError):
-        raise outcome
-    assert outcome is not None, "it was waited for"
-    return outcome
 
 
 def _settle(queued: QueuedRequest, outcome: InferResponse | ProtocolError) -> None:

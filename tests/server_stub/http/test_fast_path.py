@@ -234,6 +234,22 @@ async def test_the_body_timeout_starts_with_the_head():
     harness.connection.close()
 
 
+async def test_an_answer_that_is_there_at_once_is_written_within_the_read_also_between_others():
+    harness = Harness()
+    harness.connection.receive(asked(b"prompt")[:-1])
+    assert harness.transport.written == b""
+    harness.connection.receive(b"t")
+    assert harness.transport.written == written(b"prompt")
+    harness.connection.receive(asked(b"a"))
+    harness.connection.receive(asked(b"prompt"))
+    harness.released.release()
+    await until(lambda: harness.transport.written == written(b"prompt", b"a", b"prompt"))
+    assert harness.transport.reads
+    await asyncio.wait_for(harness.connection.stop(), 60)
+    assert not harness.transport.is_open
+    harness.connection.close()
+
+
 @pytest.mark.parametrize("limit", ["head_timeout_s", "idle_timeout_s"])
 async def test_an_idle_connection_is_closed(limit):
     harness = Harness(**{limit: 0.01})
