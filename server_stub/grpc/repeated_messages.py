@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 from perfkit.errors import ProtocolError
 from perfkit.protocol import protobuf, wire_format
-from perfkit.protocol.message import InferRequest, InferResponse
+from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Buffer
 from server_stub.inference.layouts import RepeatedRequest, RequestTemplate, make_template
+from server_stub.inference.repeated_responses import AnyResponse, RepeatedResponse
 from server_stub.inference.repetition import MAX_HEAD_BYTES, MAX_REMEMBERED, ResponseHeads
 
 _FORMS_OF_A_LENGTH = 4
@@ -70,8 +71,13 @@ class RepeatedMessages:
             self._form_count += 1
         self._forms[len(encoded)] = [_Form(template, places), *forms[: _FORMS_OF_A_LENGTH - 1]]
 
-    def encode(self, response: InferResponse) -> Sequence[Buffer]:
+    def encode(self, response: AnyResponse) -> Sequence[Buffer]:
         """The pieces of a response; see `protobuf.encode_infer_response`."""
+        if isinstance(response, RepeatedResponse):
+            form = response.form
+            if form.written is None:
+                form.written = protobuf.infer_response_heads(response.whole())
+            return [piece for pair in zip(form.written, response.data, strict=True) for piece in pair]
         if response.parameters or not response.outputs:
             return protobuf.encode_infer_response(response)
         key, heads = self._responses.find(response)

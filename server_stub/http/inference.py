@@ -15,6 +15,7 @@ from server_stub.http.repeated_heads import RepeatedHeads
 from server_stub.inference.conversion import raw_request
 from server_stub.inference.layouts import AnyRequest, whole_request
 from server_stub.inference.model import Model
+from server_stub.inference.repeated_responses import AnyResponse, RepeatedResponse
 from server_stub.service import Service
 from server_stub.shared_memory.shared_tensors import NOT_SHARED, SharedTensors, omit_shared_outputs, resolve_http_request
 from server_stub.tracing.request_trace import RequestTrace
@@ -119,7 +120,7 @@ class HttpInference:
         if known is None:
             return None
         try:
-            return model.infer_at_once(known, functools.partial(self._encode, known.template.request, "", NOT_SHARED))
+            return model.infer_at_once(known, functools.partial(self._encode_repeated, known.template.request))
         except Exception as error:  # noqa: BLE001 - as in `respond_to`
             return self._failed(error)
 
@@ -174,6 +175,18 @@ class HttpInference:
         if is_new:
             self._heads.add(model_name, model_version, body, json_length, described)
         return response
+
+    def _encode_repeated(self, request: InferRequest, response: AnyResponse) -> HttpResponse:
+        if not isinstance(response, RepeatedResponse):
+            return self._encode(request, "", NOT_SHARED, response)
+        form = response.form
+        if form.written is not None:
+            headers, head = form.written
+            return HttpResponse(200, headers, [head, *response.data])
+        encoded = self._encode(request, "", NOT_SHARED, response.whole())
+        if len(encoded.body) == 1 + len(response.data):  # all outputs are binary
+            form.written = encoded.headers, encoded.body[0]
+        return encoded
 
     def _encode(self, request: InferRequest, accept_encoding: str, shared: SharedTensors, response: InferResponse) -> HttpResponse:
         response = shared.finish(response)

@@ -11,6 +11,7 @@ from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol.message import InferRequest, InferResponse
 from server_stub.inference.definition import ModelDefinition
 from server_stub.inference.layouts import AnyRequest, RepeatedRequest
+from server_stub.inference.repeated_responses import AnyResponse
 from server_stub.scheduling.model_statistics import FailureReason, Statistics
 from server_stub.tracing.request_trace import RequestTrace
 
@@ -60,7 +61,7 @@ class Model(abc.ABC):
         `arrived_ns` is the monotonic time at which the whole request had been received. A `trace` gets the instants of the request.
         """
 
-    def infer_at_once(self, request: RepeatedRequest, encode: Callable[[InferResponse], _Encoded]) -> _Encoded | None:
+    def infer_at_once(self, request: RepeatedRequest, encode: Callable[[AnyResponse], _Encoded]) -> _Encoded | None:
         """What `infer` would return, for a model that never waits; None for any other, which has done nothing then."""
         return None
 

@@ -19,9 +19,9 @@ from server_stub.scheduling.request_queue import QueuedRequest, RequestQueue
 
 
 class BatchResult(NamedTuple):
-    """One response for each request of a batch, or one failure for all. `timing` ends with the failure."""
+    """One response for each request of a batch, an InferResponse or what its `respond` made, or one failure for all. `timing` ends with the failure."""
 
-    responses: Sequence[InferResponse]
+    responses: Sequence[Any]
     timing: Timing
     failure: ProtocolError | None = None
 
@@ -156,7 +156,8 @@ class Scheduler:
         Raises ProtocolError if it is rejected or the model fails.
         """
         if self.never_waits:
-            return self.execute(queued)
+            response: InferResponse = self.execute(queued)
+            return response
         self._queue.add(queued, queued.enqueued_ns)
         queued.is_queued = True
         self._dispatch()
@@ -167,7 +168,7 @@ class Scheduler:
         assert queued.outcome is not None, "it was waited for"
         return queued.outcome
 
-    def execute(self, queued: QueuedRequest) -> InferResponse:
+    def execute(self, queued: QueuedRequest) -> Any:
         """The response to a checked request, which is executed now, where `never_waits`. Raises ProtocolError if the model fails."""
         result = self._instances.execute((queued,))
         timing = result.timing

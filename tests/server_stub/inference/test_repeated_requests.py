@@ -117,13 +117,15 @@ async def test_a_message_like_an_answered_one_is_answered_at_once_as_the_method_
         return service.repository.find("simple").statistics()["execution_count"]
 
     assert at_once(message) is None
+    expected = b"".join(await infer(other, call))
     before = executed()
     await infer(message, call)
     assert [at_once(infer_message(values, id="77")), at_once(message[:-1])] == [None, None]
-    answer = at_once(other)
-    assert isinstance(answer, list)
-    assert executed() == before + 2
-    assert b"".join(answer) == b"".join(await infer(other, call))
+    for times in (2, 3, 4):
+        answer = at_once(other)
+        assert isinstance(answer, list)
+        assert executed() == before + times
+        assert b"".join(answer) == expected
 
 
 @pytest.mark.parametrize("observed", ["log", "trace"])
@@ -187,11 +189,32 @@ async def test_a_body_like_an_answered_one_is_answered_at_once_as_any_other(serv
         (http_request(values, id="7")[0]._replace(model="nope"), http_request(values, id="7")[1]),
     ):
         assert front.answer_at_once(*request) is None
-    answer = front.answer_at_once(*http_request(values + 1, id="7"))
-    assert answer is not None
-    assert executed() == before + 2
     usual = await front.respond_to(*http_request(values + 1, id="7"))
-    assert answer._replace(body=[b"".join(answer.body)]) == usual._replace(body=[b"".join(usual.body)])
+    for times in (3, 4, 5):
+        answer = front.answer_at_once(*http_request(values + 1, id="7"))
+        assert answer is not None
+        assert executed() == before + times
+        assert answer._replace(body=[b"".join(answer.body)]) == usual._replace(body=[b"".join(usual.body)])
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"parameters": {"binary_data_output": False}},
+        {"outputs": [{"name": "OUTPUT1", "parameters": {"binary_data": True}}, {"name": "OUTPUT0", "parameters": {"binary_data": False}}]},
+        {"outputs": [{"name": "OUTPUT1", "parameters": {"binary_data": True}}]},
+        {"outputs": [{"name": "OUTPUT0", "parameters": {"classification": 2}}]},
+    ],
+    ids=["JSON", "JSON and binary", "one output", "classes"],
+)
+async def test_forms_of_outputs_are_the_same_at_once(service, members):
+    front = HttpInference(service)
+    await front.respond_to(*http_request(np.arange(16, dtype=np.int32), **members))
+    for number in range(4):
+        values = np.arange(16, dtype=np.int32) * number
+        usual, answer = await front.respond_to(*http_request(values, **members)), front.answer_at_once(*http_request(values, **members))
+        assert answer is not None
+        assert answer._replace(body=[b"".join(answer.body)]) == usual._replace(body=[b"".join(usual.body)])
 
 
 @pytest.mark.parametrize("observed", ["log", "trace", "regions"])
