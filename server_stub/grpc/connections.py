@@ -118,7 +118,8 @@ class GrpcConnection(asyncio.BufferedProtocol, CallConnection, SessionListener, 
 
     @override
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self.session.space() or self._port.scratch
+        session = self.session
+        return (session.space() if session.data_bytes else None) or self._port.scratch
 
     @override
     def buffer_updated(self, nbytes: int) -> None:
@@ -126,7 +127,7 @@ class GrpcConnection(asyncio.BufferedProtocol, CallConnection, SessionListener, 
             return
         session = self.session
         try:
-            if not session.advance(nbytes):
+            if not session.data_bytes or not session.advance(nbytes):
                 session.receive(self._port.scratch[:nbytes])
         except Http2Error as error:
             self._fail(error)
@@ -140,9 +141,8 @@ class GrpcConnection(asyncio.BufferedProtocol, CallConnection, SessionListener, 
             assert self._timer is not None
             self._timer.cancel()
             self._timer = self.loop.call_later(self._limits.idle_timeout_s, self._check_idle)
-        space = session.space()
-        if space is not None or self._receiver.is_expecting:
-            self._receiver.expect(space)
+        if session.data_bytes or self._receiver.is_expecting:
+            self._receiver.expect(session.space())
 
     @override
     def continue_reading(self) -> None:

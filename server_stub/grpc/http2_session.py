@@ -47,10 +47,13 @@ class ServerSession(ResponseSender, Http2Session):
         self.streams: dict[int, ServerStream] = {}
         self._header_blocks = header_blocks
         self._max_streams, self._max_message_bytes, self._take_memory = max_streams, max_message_bytes, take_memory
+        self._max_whole_bytes = min(max_message_bytes, _STREAM_WINDOW_BYTES - PREFIX_BYTES)  # of a message in the first frame of its stream
         self._has_preface = self._is_going_away = False
         self._pending = b""  # the beginning of a frame other than DATA, or of any frame's head
         self._data_stream: ServerStream | None = None  # of the data frame that has begun; None if its stream is over
-        self._data_bytes = self._padding_bytes = 0  # what is left of it
+        self.data_bytes = 0
+        """What is left of the data frame that has begun; `space` is None as long as this is 0."""
+        self._padding_bytes = 0
         self._data_flags = 0
         self._is_in_place = False
         self._received_bytes = 0  # since the last update of the connection's window
@@ -75,7 +78,7 @@ class ServerSession(ResponseSender, Http2Session):
     def space(self) -> memoryview | None:
         """Where the next bytes from the client belong, if they are part of a large message; `advance` takes them then."""
         self._is_in_place = False
-        stream, missing_bytes = self._data_stream, self._data_bytes
+        stream, missing_bytes = self._data_stream, self.data_bytes
         if missing_bytes < _IN_PLACE_BYTES or stream is None or (space := stream.reader.space()) is None or len(space) < _IN_PLACE_BYTES:
             return None
         self._is_in_place = True
@@ -89,8 +92,8 @@ class ServerSession(ResponseSender, Http2Session):
         if stream is not None:  # otherwise it was reset meanwhile
             for message in stream.reader.advance(byte_count):
                 stream.call.receive(message)
-        self._data_bytes -= byte_count
-        if not self._data_bytes:
+        self.data_bytes -= byte_count
+        if not self.data_bytes:
             self._end_data_frame()
         return True
 
@@ -110,7 +113,7 @@ class ServerSession(ResponseSender, Http2Session):
             self._has_preface, position = True, _PREFACE_BYTES
         read_head = http2.read_head
         while True:
-            if self._data_bytes or self._padding_bytes:
+            if self.data_bytes or self._padding_bytes:
                 position = self._continue_data_frame(data, position)
             if end - position < _HEAD_BYTES:
                 break
@@ -164,10 +167,9 @@ class ServerSession(ResponseSender, Http2Session):
         if self._table_update or self._is_going_away or len(self.streams) >= self._max_streams:
             return position
         answer_at_once, look_up = self._listener.answer_at_once, self._header_blocks.look_up  # by way of locals (docs/architecture.md)
-        received_bytes, max_bytes = 0, min(self._max_message_bytes, _STREAM_WINDOW_BYTES - PREFIX_BYTES)
-        max_sent_bytes = min(self._frame_bytes, self._stream_window_bytes)
+        received_bytes, max_bytes, end = 0, self._max_whole_bytes, len(data)
         frames: list[Buffer] = []
-        while (call := read_whole_call(data, position, self.last_id, look_up)) is not None:
+        while position < end and (call := read_whole_call(data, position, self.last_id, look_up)) is not None:
             stream_id, headers, message, stop = call
             if len(message) > max_bytes or (answer := answer_at_once(headers, message)) is None:
                 break
@@ -177,7 +179,7 @@ class ServerSession(ResponseSender, Http2Session):
                 length = PREFIX_BYTES
                 for buffer in answer:
                     length += len(buffer)
-                if length <= max_sent_bytes and length <= self._window_bytes:
+                if length <= self._frame_bytes and length <= self._window_bytes and length <= self._stream_window_bytes:
                     self._window_bytes -= length
                     self.sent_bytes += length
                     self._answers += 1
@@ -230,19 +232,19 @@ class ServerSession(ResponseSender, Http2Session):
             if flags & _END_STREAM and stream_id in self.streams:
                 self._end_client_side(stream)
             return stop
-        self._data_stream, self._data_flags, self._data_bytes = stream, flags, length
+        self._data_stream, self._data_flags, self.data_bytes = stream, flags, length
         if not length:
             self._end_data_frame()
         return first
 
     def _continue_data_frame(self, data: Buffer, position: int) -> int:
         """Takes as much of the data frame as there is; returns the place after that."""
-        if missing_bytes := self._data_bytes:
+        if missing_bytes := self.data_bytes:
             taken = data[position : position + missing_bytes]
             position += len(taken)
             if (stream := self._data_stream) is not None:
                 self._feed(stream, taken)
-            self._data_bytes = missing_bytes = missing_bytes - len(taken)
+            self.data_bytes = missing_bytes = missing_bytes - len(taken)
             if missing_bytes:
                 return position
             self._end_data_frame()
