@@ -75,9 +75,12 @@ class RepeatedMessages:
         """The pieces of a response; see `protobuf.encode_infer_response`."""
         if isinstance(response, RepeatedResponse):
             form = response.form
-            if form.written is None:
-                form.written = protobuf.infer_response_heads(response.whole())
-            return [piece for pair in zip(form.written, response.data, strict=True) for piece in pair]
+            if form.written is not None:
+                return [piece for pair in zip(form.written, response.data, strict=True) for piece in pair]
+            pieces = self.encode(response.whole())
+            if sum(map(len, pieces[::2])) <= MAX_HEAD_BYTES:
+                form.written = pieces[::2]
+            return pieces
         if response.parameters or not response.outputs:
             return protobuf.encode_infer_response(response)
         key, heads = self._responses.find(response)

@@ -16,6 +16,7 @@ from server_stub.inference.conversion import raw_request
 from server_stub.inference.layouts import AnyRequest, whole_request
 from server_stub.inference.model import Model
 from server_stub.inference.repeated_responses import AnyResponse, RepeatedResponse
+from server_stub.inference.repetition import MAX_HEAD_BYTES
 from server_stub.service import Service
 from server_stub.shared_memory.shared_tensors import NOT_SHARED, SharedTensors, omit_shared_outputs, resolve_http_request
 from server_stub.tracing.request_trace import RequestTrace
@@ -184,7 +185,7 @@ class HttpInference:
             headers, head = form.written
             return HttpResponse(200, headers, [head, *response.data])
         encoded = self._encode(request, "", NOT_SHARED, response.whole())
-        if len(encoded.body) == 1 + len(response.data):  # all outputs are binary
+        if len(encoded.body) == 1 + len(response.data) and len(encoded.body[0]) <= MAX_HEAD_BYTES:  # all outputs are binary
             form.written = encoded.headers, encoded.body[0]
         return encoded
 
