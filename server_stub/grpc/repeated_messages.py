@@ -77,10 +77,10 @@ class RepeatedMessages:
             form = response.form
             if form.written is not None:
                 return [piece for pair in zip(form.written, response.data, strict=True) for piece in pair]
-            pieces = self.encode(response.whole())
-            if sum(map(len, pieces[::2])) <= MAX_HEAD_BYTES:
-                form.written = pieces[::2]
-            return pieces
+            encoded = self.encode(response.whole())
+            if sum(map(len, encoded[::2])) <= MAX_HEAD_BYTES:  # without the data
+                form.written = encoded[::2]
+            return encoded
         if response.parameters or not response.outputs:
             return protobuf.encode_infer_response(response)
         key, heads = self._responses.find(response)
