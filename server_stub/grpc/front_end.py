@@ -69,7 +69,8 @@ class GrpcFrontEnd(GrpcPort):
             return None
         common = known.template.request
         try:
-            return self._repository.find(common.model, common.version).infer_at_once(known, self._messages.encode)
+            model = self._repository.find(common.model, common.version)
+            return model.infer_at_once(known, self._messages.encode) if model.never_waits else None
         except Exception as error:  # noqa: BLE001 - as in `_stream`
             return self._refusal(error)
 

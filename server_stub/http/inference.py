@@ -117,8 +117,7 @@ class HttpInference:
             json_length = _header_length(head.header_length, len(body))
         except ProtocolError:  # `respond_to` says what is wrong
             return None
-        known = self._heads.find(model.definition.name, model.version, body, json_length)
-        if known is None:
+        if not model.never_waits or (known := self._heads.find(model.definition.name, model.version, body, json_length)) is None:
             return None
         try:
             return model.infer_at_once(known, functools.partial(self._encode_repeated, known.template.request))

@@ -80,18 +80,20 @@ class ExecutedModel(Model):
                 trace.completed_ns = time.monotonic_ns()
             return encode(response)
 
+    @property
     @override
-    def infer_at_once(self, request: RepeatedRequest, encode: Callable[[AnyResponse], _Encoded]) -> _Encoded | None:
-        scheduler = self._scheduler
-        if not scheduler.never_waits:
-            return None
+    def never_waits(self) -> bool:
+        return self._scheduler.never_waits
+
+    @override
+    def infer_at_once(self, request: RepeatedRequest, encode: Callable[[AnyResponse], _Encoded]) -> _Encoded:
         checked, batch_size, inputs = self._layouts.read(request)
         template = request.template
         responder = template.responder
         if responder is None or responder.definition is not self.definition or responder.version != self.version:
             responder = template.responder = Responder(self.definition, self.version, template.request)
         with self.in_flight:
-            return encode(scheduler.execute(QueuedRequest(checked, batch_size, time.monotonic_ns(), None, inputs, responder.respond)))
+            return encode(self._scheduler.execute(QueuedRequest(checked, batch_size, time.monotonic_ns(), None, inputs, responder.respond)))
 
     @property
     @override

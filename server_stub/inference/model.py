@@ -61,9 +61,14 @@ class Model(abc.ABC):
         `arrived_ns` is the monotonic time at which the whole request had been received. A `trace` gets the instants of the request.
         """
 
-    def infer_at_once(self, request: RepeatedRequest, encode: Callable[[AnyResponse], _Encoded]) -> _Encoded | None:
-        """What `infer` would return, for a model that never waits; None for any other, which has done nothing then."""
-        return None
+    @property
+    def never_waits(self) -> bool:
+        """Whether `infer_at_once` may be called."""
+        return False
+
+    def infer_at_once(self, request: RepeatedRequest, encode: Callable[[AnyResponse], _Encoded]) -> _Encoded:
+        """What `infer` would return, and raises as it does. Only models that never wait do this."""
+        raise AssertionError("this model may wait")
 
     async def responses(
         self, request: InferRequest, arrived_ns: int, trace: RequestTrace | None = None

@@ -2,14 +2,18 @@
 
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tritonclient.grpc import service_pb2 as triton
 
 from perfkit.protocol import http2
+from perfkit.protocol.grpc_call import Status
 from perfkit.protocol.http2 import frame, number_frame
 from server_stub.grpc.whole_calls import read_whole_call
-from tests.server_stub.grpc.h2_caller import framed
+from tests.server_stub.grpc.h2_caller import SERVICE, framed
+from tests.server_stub.grpc.raw_client import RawClient
 from tests.server_stub.grpc.session_recorder import (
     BLOCK,
     call,
@@ -202,3 +206,30 @@ def test_a_header_block_that_another_frame_interrupts_is_a_violation():
     recorder = known(echo)
     with pytest.raises(http2.Http2Error, match="interrupts a header block"):
         recorder.receive(frame(http2.HEADERS, 0, 5, BLOCK[:1]) + call(b"abc", 7))
+
+
+def test_a_call_beyond_the_limit_of_calls_is_refused_among_others_that_are_answered_at_once(start_server):
+    vector = np.ones(16, np.int32).tobytes()
+    message = triton.ModelInferRequest(model_name="simple", raw_input_contents=[vector, vector])
+    for name in ("INPUT0", "INPUT1"):
+        message.inputs.add(name=name, datatype="INT32", shape=[1, 16])
+    data = framed(message.SerializeToString())
+    infer, stream = (
+        http2.encode_headers([(":method", "POST"), (":path", f"{SERVICE}/{name}"), ("content-type", "application/grpc")])
+        for name in ("ModelInfer", "ModelStreamInfer")
+    )
+
+    def status(client, stream_id):
+        return trailers_of(client.until(http2.HEADERS, stream_id, http2.END_STREAM)[-1][3])["grpc-status"]
+
+    with start_server("--model", "simple", "--max-calls=1") as server, RawClient(server.grpc_port) as client:
+        client.send(headers_frame(1, http2.NO_TABLE + infer) + data_frame(data, 1, end=True))
+        for stream_id in (3, 5):
+            client.send(headers_frame(stream_id, infer) + data_frame(data, stream_id, end=True))
+            assert status(client, stream_id) == "0"
+        client.send(headers_frame(7, stream) + headers_frame(9, infer) + data_frame(data, 9, end=True))
+        assert status(client, 9) == str(Status.RESOURCE_EXHAUSTED.value)
+        client.send(data_frame(b"", 7, end=True))
+        assert status(client, 7) == "0"
+        client.send(headers_frame(11, infer) + data_frame(data, 11, end=True))
+        assert status(client, 11) == "0"

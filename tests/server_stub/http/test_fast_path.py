@@ -245,7 +245,13 @@ async def test_an_answer_that_is_there_at_once_is_written_within_the_read_also_b
     harness.released.release()
     await until(lambda: harness.transport.written == written(b"prompt", b"a", b"prompt"))
     assert harness.transport.reads
-    await asyncio.wait_for(harness.connection.stop(), 60)
+    harness.connection.receive(asked(b"prompt")[:-1])
+    stopping = asyncio.ensure_future(harness.connection.stop())
+    await asyncio.sleep(0)
+    assert harness.transport.is_open
+    harness.connection.receive(b"t")
+    await asyncio.wait_for(stopping, 60)
+    assert harness.transport.written == written(b"prompt", b"a", b"prompt", b"prompt")
     assert not harness.transport.is_open
     harness.connection.close()
 

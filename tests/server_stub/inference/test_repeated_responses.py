@@ -108,18 +108,9 @@ def test_another_version_of_a_model_gets_its_own():
     second.close()
 
 
-def test_a_model_that_lets_requests_wait_answers_none_at_once():
-    model = make_model(with_counts(lambda x: x), scheduling=BatchingPolicy())
-    template = make_template(request(ROWS[0]))
-    assert template is not None
-    assert model.infer_at_once(repeat(template, ROWS[0]), lambda response: response) is None
-    assert model.statistics()["execution_count"] == 0
-    model.close()
-
-
-def test_a_closed_model_answers_none_at_once():
-    model = make_model(with_counts(lambda x: x))
-    template = make_template(request(ROWS[0]))
-    assert template is not None
-    model.close()
-    assert model.infer_at_once(repeat(template, ROWS[0]), lambda response: response) is None
+def test_only_models_on_the_event_loop_without_batching_never_wait_until_they_are_closed():
+    plain, batching = make_model(with_counts(lambda x: x)), make_model(with_counts(lambda x: x), scheduling=BatchingPolicy())
+    assert [model.never_waits for model in (plain, batching)] == [True, False]
+    plain.close()
+    assert not plain.never_waits
+    batching.close()
