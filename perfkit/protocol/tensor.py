@@ -117,6 +117,11 @@ def array_dtype(datatype: Datatype) -> np.dtype[Any]:
     return _DECODED[datatype]
 
 
+def is_encoded_as(datatype: Datatype, array: npt.ArrayLike) -> bool:
+    """Whether the tensor of these values consists of the array's own bytes, in row-major order."""
+    return isinstance(array, np.ndarray) and array.dtype is _ARRAY_WIRE.get(datatype)
+
+
 def tensor_from_array(name: str, datatype: Datatype, array: npt.ArrayLike) -> Tensor:
     """Encodes values as a tensor; floats are rounded to the datatype.
 

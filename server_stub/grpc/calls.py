@@ -171,19 +171,26 @@ class UnaryCall(Call):
 
     async def _respond(self, request: Message) -> None:
         self._request = None  # the method alone keeps its memory
+        answer: Answer
         try:
-            response = await self._method(self._inflated(request), self)
-        except (StatusError, ProtocolError) as error:
-            self._task = None  # it ends by itself
-            self.fail(error if isinstance(error, StatusError) else status_error(error))
+            answer = await self._method(self._inflated(request), self)
+        except StatusError as error:
+            answer = error
+        except ProtocolError as error:
+            answer = status_error(error)
+        self._task = None  # it ends by itself
+        self.finish(answer)
+
+    def finish(self, answer: "Answer") -> None:
+        """The method has returned: end the call, unless it is over."""
+        if isinstance(answer, StatusError):
+            self.fail(answer)
+        elif self._is_closed:
+            return
+        elif sum(map(len, answer)) > MAX_MESSAGE_BYTES:
+            self.fail(_RESPONSE_TOO_LARGE)
         else:
-            self._task = None
-            if self._is_closed:
-                return
-            if sum(map(len, response)) > MAX_MESSAGE_BYTES:
-                self.fail(_RESPONSE_TOO_LARGE)
-            else:
-                self._session.respond(self._stream, response)
+            self._session.respond(self._stream, answer)
 
 
 class StreamingCall(Call):
@@ -252,8 +259,12 @@ def _wake(waiter: "asyncio.Future[None] | None") -> None:
         waiter.set_result(None)
 
 
+Answer: TypeAlias = Sequence[Buffer] | StatusError
+"""The pieces of a response, or why there is none."""
 UnaryMethod: TypeAlias = Callable[[Buffer, Call], Awaitable[Sequence[Buffer]]]
 """Returns the pieces of the response. Raises StatusError."""
+AtOnceMethod: TypeAlias = Callable[[bytes], Answer | None]
+"""Answers a message as the unary method of the same path would, without waiting; None if it leaves the message to that one."""
 StreamMethod: TypeAlias = Callable[[AsyncIterator[Buffer], StreamingCall], Awaitable[None]]
 """Takes a stream of requests and writes responses. Raises StatusError."""
 
@@ -262,4 +273,5 @@ class Methods(NamedTuple):
     """The methods of all services by their paths."""
 
     unary: Mapping[str, UnaryMethod]
+    at_once: Mapping[str, AtOnceMethod]
     streaming: Mapping[str, StreamMethod]

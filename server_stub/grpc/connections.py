@@ -10,7 +10,7 @@ from perfkit.protocol import http2
 from perfkit.protocol.grpc_call import Status
 from perfkit.protocol.http2 import HeaderBlockReader, Http2Error
 from server_stub.devices.host_memory import HostMemory
-from server_stub.grpc.calls import CallConnection, Methods, StatusError, StreamingCall, UnaryCall, error_headers
+from server_stub.grpc.calls import Answer, CallConnection, Methods, StatusError, StreamingCall, UnaryCall, error_headers
 from server_stub.grpc.http2_session import ServerSession
 from server_stub.grpc.http2_stream import RequestHeaders, ServerStream, SessionListener, parse_request_headers
 from server_stub.options import Limits, TlsIdentity
@@ -118,7 +118,8 @@ class GrpcConnection(asyncio.BufferedProtocol, CallConnection, SessionListener, 
 
     @override
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self.session.space() or self._port.scratch
+        session = self.session
+        return (session.space() if session.data_bytes else None) or self._port.scratch
 
     @override
     def buffer_updated(self, nbytes: int) -> None:
@@ -126,7 +127,7 @@ class GrpcConnection(asyncio.BufferedProtocol, CallConnection, SessionListener, 
             return
         session = self.session
         try:
-            if not session.advance(nbytes):
+            if not session.data_bytes or not session.advance(nbytes):
                 session.receive(self._port.scratch[:nbytes])
         except Http2Error as error:
             self._fail(error)
@@ -140,9 +141,8 @@ class GrpcConnection(asyncio.BufferedProtocol, CallConnection, SessionListener, 
             assert self._timer is not None
             self._timer.cancel()
             self._timer = self.loop.call_later(self._limits.idle_timeout_s, self._check_idle)
-        space = session.space()
-        if space is not None or self._receiver.is_expecting:
-            self._receiver.expect(space)
+        if session.data_bytes or self._receiver.is_expecting:
+            self._receiver.expect(session.space())
 
     @override
     def continue_reading(self) -> None:
@@ -218,6 +218,24 @@ class GrpcConnection(asyncio.BufferedProtocol, CallConnection, SessionListener, 
                 stream.call = StreamingCall(self, stream, stream_method)
         else:
             self.session.end(stream, error_headers(_METHOD_NOT_FOUND))
+
+    @override
+    def answer_at_once(self, headers: RequestHeaders, message: bytes) -> Answer | None:
+        port = self._port
+        # a time-out of 0 has passed already; others have not, by the clock of the event loop, which stands still while bytes are read
+        if headers.http_status != 200 or headers.timeout_ns == 0 or port.call_count >= self._limits.max_calls:
+            return None
+        method = port.methods.at_once.get(headers.path)
+        if method is None or (answer := method(message)) is None:
+            return None
+        self._used_s = self.loop.time()
+        return answer
+
+    @override
+    def on_answered(self, stream: ServerStream, answer: Answer) -> None:
+        call = stream.call = UnaryCall(self, stream, self._port.methods.unary[stream.headers.path])
+        if self.admit(stream):
+            call.finish(answer)
 
     @override
     def on_waiting(self) -> None:

@@ -15,7 +15,7 @@ from perfkit.protocol.grpc_call import Status
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.protocol.tensor import Buffer
 from server_stub.grpc.administration import Method, administrative_methods
-from server_stub.grpc.calls import Call, Methods, StatusError, StreamingCall, UnaryMethod, status_error
+from server_stub.grpc.calls import Answer, Call, Methods, StatusError, StreamingCall, UnaryMethod, status_error
 from server_stub.grpc.connections import GrpcPort
 from server_stub.grpc.repeated_messages import RepeatedMessages
 from server_stub.grpc.stream import Stream
@@ -42,6 +42,7 @@ class GrpcFrontEnd(GrpcPort):
         unary = {_HEALTH_CHECK: self._health, **paths, protobuf.method_path("ModelInfer"): self._infer}
         served = Methods(
             {path: functools.partial(self._respond, path.rpartition("/")[2], method) for path, method in unary.items()},
+            {protobuf.method_path("ModelInfer"): self._infer_at_once},
             {protobuf.method_path("ModelStreamInfer"): self._stream},
         )
         super().__init__(served, service.limits, service.memory, service.threads)
@@ -62,6 +63,16 @@ class GrpcFrontEnd(GrpcPort):
         finally:
             if trace is not None:
                 call.on_sent(functools.partial(self._tracer.finish, trace, time.monotonic_ns()))
+
+    def _infer_at_once(self, encoded: bytes) -> Answer | None:
+        if self._tracer.is_on or self._log.is_verbose or (known := self._messages.find(encoded)) is None:
+            return None
+        common = known.template.request
+        try:
+            model = self._repository.find(common.model, common.version)
+            return model.infer_at_once(known, self._messages.encode) if model.never_waits else None
+        except Exception as error:  # noqa: BLE001 - as in `_stream`
+            return self._refusal(error)
 
     def _read(self, encoded: Buffer) -> tuple[AnyRequest, Model, Callable[[InferResponse], InferResponse]]:
         if (known := self._messages.find(encoded)) is not None:

@@ -1,6 +1,7 @@
 """The sending half of a server's HTTP/2 session without I/O: responses as frames, as the client's windows allow."""
 
 import abc
+import functools
 from collections.abc import Sequence
 
 from perfkit.protocol import http2
@@ -9,6 +10,7 @@ from perfkit.protocol.http2_session import Writer
 from perfkit.protocol.tensor import Buffer
 from server_stub.grpc.http2_stream import ServerStream, SessionListener
 
+_MAX_LENGTHS = 2**10
 _DATA, _HEADERS, _END_STREAM, _END_HEADERS = http2.DATA, http2.HEADERS, http2.END_STREAM, http2.END_HEADERS
 
 _RESPONSE_BLOCK = http2.encode_headers(
@@ -17,6 +19,18 @@ _RESPONSE_BLOCK = http2.encode_headers(
 _OK_BLOCK = http2.encode_headers([("grpc-status", "0")])
 _RESPONSE_START = http2.frame_head(len(_RESPONSE_BLOCK), _HEADERS, _END_HEADERS, 0)[:5]
 _OK_START = http2.frame_head(len(_OK_BLOCK), _HEADERS, _END_HEADERS | _END_STREAM, 0)[:5]
+
+
+@functools.lru_cache(_MAX_LENGTHS)
+def _data_start(length: int) -> tuple[bytes, bytes]:
+    """The bytes before and after the second stream id of a response whose message has so many bytes with its prefix."""
+    return _RESPONSE_BLOCK + http2.frame_head(length, _DATA, 0, 0)[:5], message_prefix(length - PREFIX_BYTES)
+
+
+def response_frames(encoded_id: bytes, length: int, message: Sequence[Buffer]) -> Sequence[Buffer]:
+    """The pieces of a successful call's response: its headers, its message of `length` bytes with the prefix, and its trailers."""
+    block, prefix = _data_start(length)
+    return (_RESPONSE_START, encoded_id, block, encoded_id, prefix, *message, _OK_START, encoded_id, _OK_BLOCK)
 
 
 class ResponseSender(abc.ABC):
@@ -49,15 +63,12 @@ class ResponseSender(abc.ABC):
         length = PREFIX_BYTES
         for buffer in message:
             length += len(buffer)
-        prefix = message_prefix(length - PREFIX_BYTES)
         if length > self._frame_bytes or length > self._window_bytes or length > stream.send_window_bytes or self._table_update:
-            self._send(stream, (prefix, *message), _OK_BLOCK)
+            self._send(stream, (message_prefix(length - PREFIX_BYTES), *message), _OK_BLOCK)
             return
         self._window_bytes -= length
         self.sent_bytes += length
-        encoded_id = stream.id.to_bytes(4)
-        head = http2.frame_head(length, _DATA, 0, stream.id)
-        self._write(b"".join((_RESPONSE_START, encoded_id, _RESPONSE_BLOCK, head, prefix, *message, _OK_START, encoded_id, _OK_BLOCK)))
+        self._write(b"".join(response_frames(stream.id.to_bytes(4), length, message)))
         self._end(stream)
 
     def send(self, stream: ServerStream, message: Sequence[Buffer]) -> bool:

@@ -6,11 +6,14 @@ Data frames are taken as their bytes arrive. Frames may be large, so that most o
 from collections.abc import Callable
 
 from perfkit.protocol import http2
+from perfkit.protocol.grpc_call import PREFIX_BYTES
 from perfkit.protocol.http2 import HeaderBlockReader, Http2Error, LimitError
 from perfkit.protocol.http2_session import Http2Session, Writer
-from server_stub.grpc.http2_responses import ResponseSender
+from perfkit.protocol.tensor import Buffer
+from server_stub.grpc.http2_responses import ResponseSender, response_frames
 from server_stub.grpc.http2_stream import RequestHeaders, ServerStream, SessionListener
 from server_stub.grpc.message_reader import MessageReader
+from server_stub.grpc.whole_calls import read_whole_call
 
 _FRAME_BYTES = http2.LARGEST_FRAME_BYTES
 _STREAM_WINDOW_BYTES = 1 << 22
@@ -21,6 +24,7 @@ _MAX_HEADERS_BYTES = 1 << 14  # like gRPC's core; blocks are decoded by Python
 _DATA, _HEADERS = http2.DATA, http2.HEADERS
 _END_STREAM, _END_HEADERS, _PADDED = http2.END_STREAM, http2.END_HEADERS, http2.PADDED
 _PLAIN_HEADERS = (_END_HEADERS, _END_HEADERS | _END_STREAM)
+_COPIED_BYTES = 1 << 14  # as many received bytes are copied before they are taken apart, since pieces of bytes are cheaper than views
 _HEAD_BYTES, _LAST_ID, _PREFACE_BYTES = http2.HEAD_BYTES, http2.LAST_STREAM_ID, len(http2.PREFACE)
 
 
@@ -43,10 +47,13 @@ class ServerSession(ResponseSender, Http2Session):
         self.streams: dict[int, ServerStream] = {}
         self._header_blocks = header_blocks
         self._max_streams, self._max_message_bytes, self._take_memory = max_streams, max_message_bytes, take_memory
+        self._max_whole_bytes = min(max_message_bytes, _STREAM_WINDOW_BYTES - PREFIX_BYTES)  # of a message in the first frame of its stream
         self._has_preface = self._is_going_away = False
         self._pending = b""  # the beginning of a frame other than DATA, or of any frame's head
         self._data_stream: ServerStream | None = None  # of the data frame that has begun; None if its stream is over
-        self._data_bytes = self._padding_bytes = 0  # what is left of it
+        self.data_bytes = 0
+        """What is left of the data frame that has begun; `space` is None as long as this is 0."""
+        self._padding_bytes = 0
         self._data_flags = 0
         self._is_in_place = False
         self._received_bytes = 0  # since the last update of the connection's window
@@ -71,7 +78,7 @@ class ServerSession(ResponseSender, Http2Session):
     def space(self) -> memoryview | None:
         """Where the next bytes from the client belong, if they are part of a large message; `advance` takes them then."""
         self._is_in_place = False
-        stream, missing_bytes = self._data_stream, self._data_bytes
+        stream, missing_bytes = self._data_stream, self.data_bytes
         if missing_bytes < _IN_PLACE_BYTES or stream is None or (space := stream.reader.space()) is None or len(space) < _IN_PLACE_BYTES:
             return None
         self._is_in_place = True
@@ -85,16 +92,18 @@ class ServerSession(ResponseSender, Http2Session):
         if stream is not None:  # otherwise it was reset meanwhile
             for message in stream.reader.advance(byte_count):
                 stream.call.receive(message)
-        self._data_bytes -= byte_count
-        if not self._data_bytes:
+        self.data_bytes -= byte_count
+        if not self.data_bytes:
             self._end_data_frame()
         return True
 
-    def receive(self, data: memoryview) -> None:
+    def receive(self, data: Buffer) -> None:
         """Takes the client's bytes; raises Http2Error, after which the session is over, if they violate the protocol."""
         if self._pending:
             data, self._pending = memoryview(self._pending + data), b""
         position, end = 0, len(data)
+        if end <= _COPIED_BYTES:
+            data = bytes(data)
         if not self._has_preface:
             if data[:_PREFACE_BYTES] != http2.PREFACE[:end]:
                 raise Http2Error("the client's first bytes are not those of HTTP/2")
@@ -104,7 +113,7 @@ class ServerSession(ResponseSender, Http2Session):
             self._has_preface, position = True, _PREFACE_BYTES
         read_head = http2.read_head
         while True:
-            if self._data_bytes or self._padding_bytes:
+            if self.data_bytes or self._padding_bytes:
                 position = self._continue_data_frame(data, position)
             if end - position < _HEAD_BYTES:
                 break
@@ -122,6 +131,9 @@ class ServerSession(ResponseSender, Http2Session):
             if (stop := first + length) > end:
                 break
             if kind == _HEADERS and flags in _PLAIN_HEADERS and self.is_ready:
+                if flags == _END_HEADERS and (answered := self._answer_at_once(data, position)) > position:
+                    position = answered
+                    continue
                 self._receive_headers(stream_id & _LAST_ID, flags, bytes(data[first:stop]))
             else:
                 self._receive_other(kind, flags, stream_id & _LAST_ID, bytes(data[first:stop]))
@@ -147,14 +159,54 @@ class ServerSession(ResponseSender, Http2Session):
         if stream.receive_window_bytes + stream.queued_bytes < _STREAM_WINDOW_BYTES // 2 and stream.id in self.streams:
             self._renew_window(stream)
 
-    def _begin_data_frame(self, stream_id: int, flags: int, length: int, data: memoryview, first: int) -> int:
-        """Takes the head of a data frame, and a small frame whole; returns the place after that."""
-        if not self.is_ready:
-            raise Http2Error("the client's first frame is not SETTINGS")
-        self._received_bytes += length
+    def _answer_at_once(self, data: Buffer, position: int) -> int:
+        """Answers the calls from `position` on that are whole and that the listener answers at once, by one write; returns the place after them.
+
+        They open no stream, which would be over again, unless their answers have to wait.
+        """
+        if self._table_update or self._is_going_away or len(self.streams) >= self._max_streams:
+            return position
+        answer_at_once, look_up = self._listener.answer_at_once, self._header_blocks.look_up  # by way of locals (docs/architecture.md)
+        received_bytes, max_bytes, end = 0, self._max_whole_bytes, len(data)
+        frames: list[Buffer] = []
+        while position < end and (call := read_whole_call(data, position, self.last_id, look_up)) is not None:
+            stream_id, headers, message, stop = call
+            if len(message) > max_bytes or (answer := answer_at_once(headers, message)) is None:
+                break
+            position, self.last_id = stop, stream_id
+            received_bytes += PREFIX_BYTES + len(message)
+            if not isinstance(answer, Exception):
+                length = PREFIX_BYTES
+                for buffer in answer:
+                    length += len(buffer)
+                if length <= self._frame_bytes and length <= self._window_bytes and length <= self._stream_window_bytes:
+                    self._window_bytes -= length
+                    self.sent_bytes += length
+                    self._answers += 1
+                    frames += response_frames(stream_id.to_bytes(4), length, answer)
+                    continue
+            stream = self._open_stream(stream_id, headers)
+            stream.is_client_done = True
+            self._listener.on_answered(stream, answer)
+            break
+        if frames:
+            self._write(b"".join(frames))
+        if received_bytes:
+            self._count_received(received_bytes)
+        return position
+
+    def _count_received(self, byte_count: int) -> None:
+        """Counts received bytes of data, and renews the connection's window before it is half used."""
+        self._received_bytes += byte_count
         if self._received_bytes > _CONNECTION_WINDOW_BYTES // 2:
             self._write(http2.number_frame(http2.WINDOW_UPDATE, 0, self._received_bytes))
             self._received_bytes = 0
+
+    def _begin_data_frame(self, stream_id: int, flags: int, length: int, data: Buffer, first: int) -> int:
+        """Takes the head of a data frame, and a small frame whole; returns the place after that."""
+        if not self.is_ready:
+            raise Http2Error("the client's first frame is not SETTINGS")
+        self._count_received(length)
         stream = self.streams.get(stream_id)
         if stream is None or stream.is_client_done:
             if not 0 < stream_id <= self.last_id or stream_id % 2 == 0:
@@ -180,19 +232,19 @@ class ServerSession(ResponseSender, Http2Session):
             if flags & _END_STREAM and stream_id in self.streams:
                 self._end_client_side(stream)
             return stop
-        self._data_stream, self._data_flags, self._data_bytes = stream, flags, length
+        self._data_stream, self._data_flags, self.data_bytes = stream, flags, length
         if not length:
             self._end_data_frame()
         return first
 
-    def _continue_data_frame(self, data: memoryview, position: int) -> int:
+    def _continue_data_frame(self, data: Buffer, position: int) -> int:
         """Takes as much of the data frame as there is; returns the place after that."""
-        if missing_bytes := self._data_bytes:
+        if missing_bytes := self.data_bytes:
             taken = data[position : position + missing_bytes]
             position += len(taken)
             if (stream := self._data_stream) is not None:
                 self._feed(stream, taken)
-            self._data_bytes = missing_bytes = missing_bytes - len(taken)
+            self.data_bytes = missing_bytes = missing_bytes - len(taken)
             if missing_bytes:
                 return position
             self._end_data_frame()
@@ -200,7 +252,7 @@ class ServerSession(ResponseSender, Http2Session):
         self._padding_bytes -= skipped
         return position + skipped
 
-    def _feed(self, stream: ServerStream, data: memoryview) -> None:
+    def _feed(self, stream: ServerStream, data: Buffer) -> None:
         for message in stream.reader.feed(data):
             stream.call.receive(message)
         if stream.reader.refusal and stream.id in self.streams:
@@ -241,13 +293,16 @@ class ServerSession(ResponseSender, Http2Session):
             self._count_control_frames(1)
             self._write(http2.number_frame(http2.RST_STREAM, stream_id, http2.REFUSED_STREAM))
             return
-        reader = MessageReader(self._max_message_bytes, self._take_memory)
-        stream = ServerStream(stream_id, headers, reader, _STREAM_WINDOW_BYTES, self._stream_window_bytes)
-        self.streams[stream_id] = stream
+        stream = self._open_stream(stream_id, headers)
         stream.is_client_done = flags & _END_STREAM != 0
         self._listener.on_headers(stream)
         if flags & _END_STREAM and stream_id in self.streams:
             self._end_client_side(stream)
+
+    def _open_stream(self, stream_id: int, headers: RequestHeaders) -> ServerStream:
+        reader = MessageReader(self._max_message_bytes, self._take_memory)
+        stream = self.streams[stream_id] = ServerStream(stream_id, headers, reader, _STREAM_WINDOW_BYTES, self._stream_window_bytes)
+        return stream
 
     def _check_headers_may_begin(self, stream_id: int) -> None:
         if stream_id % 2 == 0:

@@ -101,6 +101,15 @@ class SessionListener(Protocol):
     def on_headers(self, stream: ServerStream) -> None:
         """A client opens a stream; the session may be told to end it at once."""
 
+    def answer_at_once(self, headers: RequestHeaders, message: bytes) -> Sequence[Buffer] | Exception | None:
+        """The answer to a call that is complete and of which `on_headers` was not told: the pieces of its response, or why it fails.
+
+        None for a call that has to take the usual way.
+        """
+
+    def on_answered(self, stream: ServerStream, answer: Any) -> None:
+        """The answer of `answer_at_once` needs this stream, for which `on_headers` is not called."""
+
     def on_waiting(self) -> None:
         """Data waits for the client to open its windows."""
 

@@ -33,7 +33,7 @@ class MessageReader:
         """Whether no message has begun."""
         return self._memory is None and not self._prefix
 
-    def feed(self, data: memoryview) -> list[Message]:
+    def feed(self, data: Buffer) -> list[Message]:
         """The messages that further data complete. After a `refusal` there are no more."""
         position, end = 0, len(data)
         length = end - PREFIX_BYTES

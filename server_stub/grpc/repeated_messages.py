@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 from perfkit.errors import ProtocolError
 from perfkit.protocol import protobuf, wire_format
-from perfkit.protocol.message import InferRequest, InferResponse
+from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Buffer
 from server_stub.inference.layouts import RepeatedRequest, RequestTemplate, make_template
+from server_stub.inference.repeated_responses import AnyResponse, RepeatedResponse
 from server_stub.inference.repetition import MAX_HEAD_BYTES, MAX_REMEMBERED, ResponseHeads
 
 _FORMS_OF_A_LENGTH = 4
@@ -70,8 +71,16 @@ class RepeatedMessages:
             self._form_count += 1
         self._forms[len(encoded)] = [_Form(template, places), *forms[: _FORMS_OF_A_LENGTH - 1]]
 
-    def encode(self, response: InferResponse) -> Sequence[Buffer]:
+    def encode(self, response: AnyResponse) -> Sequence[Buffer]:
         """The pieces of a response; see `protobuf.encode_infer_response`."""
+        if isinstance(response, RepeatedResponse):
+            form = response.form
+            if form.written is not None:
+                return [piece for pair in zip(form.written, response.data, strict=True) for piece in pair]
+            encoded = self.encode(response.whole())
+            if sum(map(len, encoded[::2])) <= MAX_HEAD_BYTES:  # without the data
+                form.written = encoded[::2]
+            return encoded
         if response.parameters or not response.outputs:
             return protobuf.encode_infer_response(response)
         key, heads = self._responses.find(response)

@@ -274,6 +274,11 @@ class FastPathConnection:
         if self._read_timer is not None:  # asked here, because most requests have none and a call would cost more
             self._stop_read_timer()
         self._awaits_body = False
+        response = self._handler.answer_at_once(head, body)
+        if response is not None:
+            self._write(response)
+            self._end_response()
+            return
         task = begin_task(self._loop, self._respond(head, body))
         if task is not None:  # otherwise it is answered, and a task may be that of the next request
             self._responding = task
@@ -287,6 +292,9 @@ class FastPathConnection:
             self._write(response)
             self._handler.end_trace(response.trace, started_ns)
         self._responding = None
+        self._end_response()
+
+    def _end_response(self) -> None:
         self._responded_s = self._loop.time()
         if self._buffer.filled:
             self._received = self._buffer.take_rest()

@@ -15,8 +15,10 @@ from server_stub.http.repeated_heads import RepeatedHeads
 from server_stub.inference.conversion import raw_request
 from server_stub.inference.layouts import AnyRequest, whole_request
 from server_stub.inference.model import Model
+from server_stub.inference.repeated_responses import AnyResponse, RepeatedResponse
+from server_stub.inference.repetition import MAX_HEAD_BYTES
 from server_stub.service import Service
-from server_stub.shared_memory.shared_tensors import SharedTensors, omit_shared_outputs, resolve_http_request
+from server_stub.shared_memory.shared_tensors import NOT_SHARED, SharedTensors, omit_shared_outputs, resolve_http_request
 from server_stub.tracing.request_trace import RequestTrace
 
 MAX_JSON_BYTES = 2**26
@@ -100,14 +102,33 @@ class HttpInference:
             trace = self._tracer.start("HTTP", head.model, head.traceparent, head.received_ns or arrived_ns, arrived_ns)
         try:
             response = await self.respond(head.model, head.version, body, arrived_ns, head.header_length, trace=trace)
-        except ProtocolError as error:
-            response = error_response(error)
         except Exception as error:  # noqa: BLE001 - an error in one request must not end the server
-            self._log.internal_error(error)
-            response = error_response(ProtocolError(f"the server failed: {error}", ErrorKind.INTERNAL))
+            response = self._failed(error)
         if self._log.is_verbose:
             self._log.request("HTTP", head.request_line, str(response.status), time.monotonic_ns() - arrived_ns)
         return response if trace is None else response._replace(trace=trace)
+
+    def answer_at_once(self, head: RequestHead, body: Buffer) -> HttpResponse | None:
+        """What `respond_to` would return for a request like an answered one, to a model that never waits; None for others, which nothing is done for."""
+        if head.header_length is None or self._tracer.is_on or self._log.is_verbose or self._regions:
+            return None
+        try:
+            model = self._repository.find(head.model, head.version)
+            json_length = _header_length(head.header_length, len(body))
+        except ProtocolError:  # `respond_to` says what is wrong
+            return None
+        if not model.never_waits or (known := self._heads.find(model.definition.name, model.version, body, json_length)) is None:
+            return None
+        try:
+            return model.infer_at_once(known, functools.partial(self._encode_repeated, known.template.request))
+        except Exception as error:  # noqa: BLE001 - as in `respond_to`
+            return self._failed(error)
+
+    def _failed(self, error: Exception) -> HttpResponse:
+        if not isinstance(error, ProtocolError):
+            self._log.internal_error(error)
+            error = ProtocolError(f"the server failed: {error}", ErrorKind.INTERNAL)
+        return error_response(error)
 
     def end_trace(self, trace: RequestTrace, send_started_ns: int) -> None:
         """The response of a traced request on the fast path has been sent."""
@@ -154,6 +175,18 @@ class HttpInference:
         if is_new:
             self._heads.add(model_name, model_version, body, json_length, described)
         return response
+
+    def _encode_repeated(self, request: InferRequest, response: AnyResponse) -> HttpResponse:
+        if not isinstance(response, RepeatedResponse):
+            return self._encode(request, "", NOT_SHARED, response)
+        form = response.form
+        if form.written is not None:
+            headers, head = form.written
+            return HttpResponse(200, headers, [head, *response.data])
+        encoded = self._encode(request, "", NOT_SHARED, response.whole())
+        if len(encoded.body) == 1 + len(response.data) and len(encoded.body[0]) <= MAX_HEAD_BYTES:  # all outputs are binary
+            form.written = encoded.headers, encoded.body[0]
+        return encoded
 
     def _encode(self, request: InferRequest, accept_encoding: str, shared: SharedTensors, response: InferResponse) -> HttpResponse:
         response = shared.finish(response)

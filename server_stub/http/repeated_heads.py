@@ -9,6 +9,8 @@ from perfkit.protocol.tensor import Buffer
 from server_stub.inference.layouts import RepeatedRequest, RequestTemplate, make_template
 from server_stub.inference.repetition import MAX_HEAD_BYTES, ResponseHeads, remember
 
+_COPIED_BYTES = 2**14  # of smaller bodies the data is copied, which costs less than views
+
 
 class _KnownRequest(NamedTuple):
     """What follows from the head of a request: all but its data, and the sizes of its inputs."""
@@ -29,7 +31,7 @@ class RepeatedHeads:
         """The request in a body, if its head is known; see `rest.decode_infer_request`."""
         if header_length is None or not 0 <= header_length <= min(len(body), MAX_HEAD_BYTES):
             return None
-        view = memoryview(body)
+        view = body if isinstance(body, bytes) and len(body) <= _COPIED_BYTES else memoryview(body)
         known = self._requests.get((model, version, bytes(view[:header_length])))
         data = view[header_length:]
         if known is None or known.data_bytes != len(data):

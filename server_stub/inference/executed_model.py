@@ -11,8 +11,9 @@ from perfkit.protocol.message import InferRequest, InferResponse
 from server_stub.executors.array import Arrays, Executor, Inputs
 from server_stub.inference.conversion import input_arrays, make_response
 from server_stub.inference.definition import ModelDefinition
-from server_stub.inference.layouts import AnyRequest, Layouts
+from server_stub.inference.layouts import AnyRequest, Layouts, RepeatedRequest
 from server_stub.inference.model import Model
+from server_stub.inference.repeated_responses import AnyResponse, Responder
 from server_stub.scheduling.batching import BatchingPolicy, BatchingQueue
 from server_stub.scheduling.model_statistics import Timing
 from server_stub.scheduling.request_queue import FifoQueue, QueuedRequest, RequestQueue
@@ -78,6 +79,21 @@ class ExecutedModel(Model):
             finally:
                 trace.completed_ns = time.monotonic_ns()
             return encode(response)
+
+    @property
+    @override
+    def never_waits(self) -> bool:
+        return self._scheduler.never_waits
+
+    @override
+    def infer_at_once(self, request: RepeatedRequest, encode: Callable[[AnyResponse], _Encoded]) -> _Encoded:
+        checked, batch_size, inputs = self._layouts.read(request)
+        template = request.template
+        responder = template.responder
+        if responder is None or responder.definition is not self.definition or responder.version != self.version:
+            responder = template.responder = Responder(self.definition, self.version, template.request)
+        with self.in_flight:
+            return encode(self._scheduler.execute(QueuedRequest(checked, batch_size, time.monotonic_ns(), None, inputs, responder.respond)))
 
     @property
     @override
@@ -196,9 +212,12 @@ class BatchExecution(Execution):
     def _inputs(self, queued: QueuedRequest) -> Inputs:
         return input_arrays(self._definition, queued.request, self._executor) if queued.inputs is None else queued.inputs
 
-    def _split_outputs(self, batch: Sequence[QueuedRequest], outputs: Arrays) -> Sequence[InferResponse]:
+    def _split_outputs(self, batch: Sequence[QueuedRequest], outputs: Arrays) -> Sequence[Any]:
         if len(batch) == 1:
-            return (make_response(self._definition, self._version, batch[0].request, outputs),)
+            queued = batch[0]
+            if queued.respond is not None:
+                return (queued.respond(outputs),)
+            return (make_response(self._definition, self._version, queued.request, outputs),)
         rows = sum(queued.batch_size for queued in batch)
         for name, array in outputs.items():
             if len(array) != rows:

@@ -11,6 +11,7 @@ from perfkit.protocol.tensor import Buffer
 from server_stub.executors.array import Inputs
 from server_stub.inference.conversion import check_request, input_arrays
 from server_stub.inference.definition import ModelDefinition
+from server_stub.inference.repeated_responses import Responder
 from server_stub.inference.repetition import remember
 
 _IN_REQUEST = (bytes, bytearray, memoryview)
@@ -47,6 +48,8 @@ class RequestTemplate:
     """One of them, whose inputs have no data."""
     layout: Layout | None = None
     """Set by `Layouts` once their model has accepted one of them."""
+    responder: Responder | None = None
+    """Set by their model once it has answered one of them at once."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)  # not frozen, and no tuple: each request makes one, and these take twice as long to make

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol.message import InferRequest, InferResponse
 from server_stub.inference.definition import ModelDefinition
-from server_stub.inference.layouts import AnyRequest
+from server_stub.inference.layouts import AnyRequest, RepeatedRequest
+from server_stub.inference.repeated_responses import AnyResponse
 from server_stub.scheduling.model_statistics import FailureReason, Statistics
 from server_stub.tracing.request_trace import RequestTrace
 
@@ -59,6 +60,15 @@ class Model(abc.ABC):
 
         `arrived_ns` is the monotonic time at which the whole request had been received. A `trace` gets the instants of the request.
         """
+
+    @property
+    def never_waits(self) -> bool:
+        """Whether `infer_at_once` may be called."""
+        return False
+
+    def infer_at_once(self, request: RepeatedRequest, encode: Callable[[AnyResponse], _Encoded]) -> _Encoded:
+        """What `infer` would return, and raises as it does. Only models that never wait do this."""
+        raise AssertionError("this model may wait")
 
     async def responses(
         self, request: InferRequest, arrived_ns: int, trace: RequestTrace | None = None

@@ -3,7 +3,7 @@
 import asyncio
 import collections
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from perfkit.errors import ErrorKind, ProtocolError
@@ -22,6 +22,8 @@ class QueuedRequest:
     trace: RequestTrace | None = None
     inputs: Mapping[str, Any] | None = None
     """The model's inputs as arrays, which `request` may lack; None if they are read from it when it is executed."""
+    respond: Callable[[Mapping[str, Any]], Any] | None = None
+    """What makes its response of the model's outputs, if that is not to be an InferResponse."""
     is_queued: bool = False
     """Whether it is in the queue. Set by the scheduler, like `outcome` and `waiter`."""
     outcome: InferResponse | ProtocolError | None = None

@@ -19,9 +19,9 @@ from server_stub.scheduling.request_queue import QueuedRequest, RequestQueue
 
 
 class BatchResult(NamedTuple):
-    """One response for each request of a batch, or one failure for all. `timing` ends with the failure."""
+    """One response for each request of a batch, an InferResponse or what its `respond` made, or one failure for all. `timing` ends with the failure."""
 
-    responses: Sequence[InferResponse]
+    responses: Sequence[Any]
     timing: Timing
     failure: ProtocolError | None = None
 
@@ -138,7 +138,8 @@ class Scheduler:
         make_alarm: MakeAlarm = make_alarm,
     ) -> None:
         self._queue, self._instances, self._statistics, self._now_ns, self._make_alarm = queue, instances, statistics, now_ns, make_alarm
-        self._execute = instances.execute if instances.never_waits and queue.never_waits else None
+        self.never_waits = instances.never_waits and queue.never_waits
+        """Whether the event loop executes each request at once, by `execute`."""
         self._idle = list(reversed(range(instances.count + instances.prefetch_count)))
         self._is_dispatching = self._is_closed = False
         self._alarm: Alarm | None = None  # made in the loop, and only if the queue lets requests wait
@@ -154,19 +155,30 @@ class Scheduler:
 
         Raises ProtocolError if it is rejected or the model fails.
         """
-        if self._execute is not None and not self._is_closed:
-            batch = (queued,)
-            self._finish(batch, self._execute(batch))
-        else:
-            self._queue.add(queued, queued.enqueued_ns)
-            queued.is_queued = True
-            self._dispatch()
-            if queued.outcome is None:
-                await self._wait(queued)
+        if self.never_waits:
+            response: InferResponse = self.execute(queued)
+            return response
+        self._queue.add(queued, queued.enqueued_ns)
+        queued.is_queued = True
+        self._dispatch()
+        if queued.outcome is None:
+            await self._wait(queued)
         if isinstance(queued.outcome, ProtocolError):
             raise queued.outcome
         assert queued.outcome is not None, "it was waited for"
         return queued.outcome
+
+    def execute(self, queued: QueuedRequest) -> Any:
+        """The response to a checked request, which is executed now, where `never_waits`. Raises ProtocolError if the model fails."""
+        result = self._instances.execute((queued,))
+        timing = result.timing
+        if queued.trace is not None:
+            queued.trace.compute = timing
+        if result.failure is not None:
+            self._statistics.add_failure(timing.finished_ns - queued.enqueued_ns, FailureReason.BACKEND)
+            raise result.failure
+        self._statistics.add_execution(timing, ((queued.enqueued_ns, queued.batch_size),))
+        return result.responses[0]
 
     def stop_delaying(self) -> None:
         """Start what waits for others to fill its batch, since none follow."""
@@ -175,7 +187,7 @@ class Scheduler:
 
     def close(self) -> None:
         """Fail all requests in flight, and wait until nothing is being executed."""
-        self._is_closed = True
+        self._is_closed, self.never_waits = True, False
         if self._alarm is not None:
             self._alarm.close()
         for queued in tuple(self._waiting):

@@ -46,7 +46,8 @@ class SharedTensors(NamedTuple):
         return dataclasses.replace(response, outputs=tuple(outputs))
 
 
-_NONE = SharedTensors()
+NOT_SHARED = SharedTensors()
+"""Of a request without such tensors."""
 
 
 def resolve_http_request(body: Buffer, header_length: int | None, regions: SharedMemoryRegions) -> tuple[Buffer, int | None, SharedTensors]:
@@ -55,14 +56,14 @@ def resolve_http_request(body: Buffer, header_length: int | None, regions: Share
     Other errors in the request are left to the decoder. Raises ProtocolError with Triton's messages.
     """
     if not regions:
-        return body, header_length, _NONE
+        return body, header_length, NOT_SHARED
     head = bytes(body if header_length is None else body[:header_length])
     if _MARK not in head:
-        return body, header_length, _NONE
+        return body, header_length, NOT_SHARED
     try:
         document = json.loads(head)
     except (ValueError, RecursionError):
-        return body, header_length, _NONE
+        return body, header_length, NOT_SHARED
     inputs: dict[str, RegionSlice] = {}
     for fields, parameters in _tensors_with_parameters(document, "inputs"):
         if _REGION in parameters and parameters.get("binary_data_size") is None and "data" not in fields:
@@ -99,7 +100,7 @@ def resolve_grpc_request(
     """A message with empty shared inputs, and its tensors in regions. See `resolve_http_request`. Changes the message."""
     message = parsed.message
     if not regions or _MARK not in parsed.encoded:
-        return parsed, _NONE
+        return parsed, NOT_SHARED
     raw_contents = iter(parsed.raw_contents)
     is_typed = not parsed.raw_contents  # regions mix with typed or with raw contents, which do not mix with each other
     contents: list[Buffer | None] = []

@@ -18,13 +18,17 @@ _SCRATCH_BYTES = 1 << 16
 
 
 class SessionRecorder:
-    """The listener and writer of a session. With `echoes`, every call is answered with its messages behind each other."""
+    """The listener and writer of a session. With `echoes`, every call is answered with its messages behind each other.
 
-    def __init__(self, *, max_streams=100, max_message_bytes=1 << 30, echoes=False):
+    `prompt` returns the answers that are there at once, by their messages.
+    """
+
+    def __init__(self, *, max_streams=100, max_message_bytes=1 << 30, echoes=False, prompt=None):
         self.events = []
         self.streams = {}
         self.written = bytearray()
         self.time_ns = 0
+        self._prompt = prompt
         self._echoes, self._came = echoes, collections.defaultdict(list)
         blocks = HeaderBlockReader(parse_request_headers, {})
         self.session = ServerSession(
@@ -47,6 +51,17 @@ class SessionRecorder:
 
     def now_ns(self):
         return self.time_ns
+
+    def answer_at_once(self, headers, message):
+        """With `prompt`, what that returns for the message."""
+        return None if self._prompt is None else self._prompt(message)
+
+    def on_answered(self, stream, answer):
+        self.on_headers(stream)
+        if isinstance(answer, Exception):
+            self.session.end(stream, [(":status", "200"), ("grpc-status", "13")])
+        else:
+            self.session.respond(stream, answer)
 
     def on_headers(self, stream):
         self.streams[stream.id] = stream

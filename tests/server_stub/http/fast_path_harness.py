@@ -58,6 +58,10 @@ class Harness:
     def accepts(self, head):
         return head.model == "simple"
 
+    def answer_at_once(self, head, body):
+        """The body, if it is `prompt`."""
+        return HttpResponse(200, {}, [bytes(body)]) if body == b"prompt" else None
+
     async def respond_to(self, head, body):
         self.asked.append(body)
         await self.released.acquire()

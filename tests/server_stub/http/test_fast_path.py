@@ -234,6 +234,28 @@ async def test_the_body_timeout_starts_with_the_head():
     harness.connection.close()
 
 
+async def test_an_answer_that_is_there_at_once_is_written_within_the_read_also_between_others():
+    harness = Harness()
+    harness.connection.receive(asked(b"prompt")[:-1])
+    assert harness.transport.written == b""
+    harness.connection.receive(b"t")
+    assert harness.transport.written == written(b"prompt")
+    harness.connection.receive(asked(b"a"))
+    harness.connection.receive(asked(b"prompt"))
+    harness.released.release()
+    await until(lambda: harness.transport.written == written(b"prompt", b"a", b"prompt"))
+    assert harness.transport.reads
+    harness.connection.receive(asked(b"prompt")[:-1])
+    stopping = asyncio.ensure_future(harness.connection.stop())
+    await asyncio.sleep(0)
+    assert harness.transport.is_open
+    harness.connection.receive(b"t")
+    await asyncio.wait_for(stopping, 60)
+    assert harness.transport.written == written(b"prompt", b"a", b"prompt", b"prompt")
+    assert not harness.transport.is_open
+    harness.connection.close()
+
+
 @pytest.mark.parametrize("limit", ["head_timeout_s", "idle_timeout_s"])
 async def test_an_idle_connection_is_closed(limit):
     harness = Harness(**{limit: 0.01})
