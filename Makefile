@@ -90,7 +90,7 @@ clean:
 .venv/dev.stamp: .venv/bin/python pyproject.toml constraints.txt
 	$(PIP) install -q --no-compile -c constraints.txt -e '.[server,dev]'
 	$(BIN)/python -m tests.helm || echo 'Helm could not be installed: the tests of the chart are skipped'
-	$(BIN)/python -m compileall -qq -j 0 .venv/lib || true
+	$(BIN)/python -m compileall -qq -j 0 -x '/tests?/' .venv/lib || true
 	touch $@ .venv/run.stamp
 
 # cuda-bindings: Triton's client shares GPU memory by it, in the tests alone

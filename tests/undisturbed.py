@@ -25,6 +25,6 @@ def undisturbed():
 def undisturbed_tunes():
     """As `undisturbed`; and tunes need little of their time: their windows are short, and a confirmed ratio need not be known to 3 %."""
     with undisturbed(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("perfkit.gate.tune.window_lengths._LONGEST_FIRST_S", 0.2)
+        patch.setattr("perfkit.gate.tune.window_lengths._LONGEST_FIRST_S", 0.1)
         patch.setattr("perfkit.gate.tune.race.NARROW", 0.5)
         yield

@@ -44,7 +44,7 @@ import perfkit.points.influence
 from perfkit.cli.main import main
 from perfkit.stats.validity import GeneratorVerdict
 perfkit.points.influence.judge_generator = lambda *_, **__: GeneratorVerdict((), ())
-perfkit.gate.tune.window_lengths._LONGEST_FIRST_S = 0.2
+perfkit.gate.tune.window_lengths._LONGEST_FIRST_S = 0.1
 perfkit.gate.tune.race.NARROW = 0.5
 sys.exit(main(sys.argv[1:]))
 """

@@ -70,7 +70,7 @@ def on_inference(number):
 
 with serving(v2_handler(on_inference)) as port:
     url = f"http://127.0.0.1:{port}"
-    sys.exit(main(["run", url, "-m", "m", "-c", "1", "--duration", "1s", "--quiet", "--format", "json", "--out", str(place / "result")]))
+    sys.exit(main(["run", url, "-m", "m", "-c", "1", "--duration", "200ms", "--quiet", "--format", "json", "--out", str(place / "result")]))
 """
 
 

@@ -84,6 +84,7 @@ def trial(perfkit, tmp_path):
 def test_a_cluster_serves_one_run_after_another_whatever_ended_the_one_before(trial, tmp_path):
     run, _ = trial.start(20)
     processes = trial.machines()
+    assert listening([run.process, trial.cluster.scheduler, *trial.cluster.workers]) == {"127.0.0.1"}
     run.signal(signal.SIGINT)
     run.wait_for_line("stopping")
     run.signal(signal.SIGINT)
@@ -123,11 +124,11 @@ def check_an_encrypted_load_goes_on_without_the_scheduler(trial, folder):
     for certificate in (*issued.cert_chain_pems, authority.cert_pem):
         certificate.write_to_path(folder / "chain.pem", append=True)
     run, wanted = trial.start(3, tls_cert="chain.pem", tls_key="key.pem")
+    trial.cluster.scheduler.send_signal(signal.SIGKILL)  # at once: the load is short
     processes = trial.machines()
     assert sum(map(is_joined, processes)) == 2
     assert SECRET not in str([process.cmdline() for process in processes])
-    assert listening([run.process, trial.cluster.scheduler, *trial.cluster.workers]) == {"127.0.0.1"}
-    trial.cluster.scheduler.send_signal(signal.SIGKILL)
+    assert listening([run.process, *trial.cluster.workers]) == {"127.0.0.1"}
     run.wait_for_line(f"the Dask scheduler {trial.cluster.url} was lost")
     finished = run.finish()
     until_ended(processes)

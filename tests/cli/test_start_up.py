@@ -77,7 +77,7 @@ from tests.json_server import serving, v2_handler
 from tests.undisturbed import undisturbed
 
 with serving(v2_handler(lambda _: None)) as port, undisturbed():
-    code = main(["run", f"http://127.0.0.1:{port}", "-m", "m", "-c", "1", "--duration", "1s", "--quiet", "--no-report", "--out", sys.argv[1]])
+    code = main(["run", f"http://127.0.0.1:{port}", "-m", "m", "-c", "1", "--duration", "200ms", "--quiet", "--no-report", "--out", sys.argv[1]])
 print("imported:", *sys.modules)
 sys.exit(code)
 """

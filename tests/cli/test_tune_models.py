@@ -65,7 +65,7 @@ def tuned(tmp_path, arguments):
 def test_an_ensemble_is_tuned_by_its_members_which_are_put_back(ensemble, tmp_path):
     before = dict(ensemble.configs)
     spaces = ["--space", "resize.instance_group.count=3", "--space", "classify.v1.instance_group.count=2,8"]
-    outcome = tuned(tmp_path, options(tmp_path, ensemble.url, "-m", "pipeline", *spaces, time="20s"))
+    outcome = tuned(tmp_path, options(tmp_path, ensemble.url, "-m", "pipeline", *spaces))
     assert ensemble.configs == before
     assert len(outcome["rows"]) == 3
     assert outcome["rows"][outcome["best"]]["values"]["classify.v1.instance_group.count"] == "8"
@@ -125,12 +125,12 @@ def test_a_grpc_url_alone_is_refused_with_what_is_missing(capsys):
     assert "give the http:// URL of one server, beside its grpc:// URL" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("variants", "is_noted"), [(16, True), (5_000, False)])
+@pytest.mark.parametrize(("variants", "is_noted"), [(4, True), (5_000, False)])
 def test_a_response_cache_is_noted_where_the_requests_repeat(tmp_path, variants, is_noted):
     server = Triton()
     with serving(server.handler) as port:
         target = [f"http://127.0.0.1:{port}", "-m", "m", "--space", "response_cache.enable=true", "--set", f"workload.variants={variants}"]
-        outcome = tuned(tmp_path, options(tmp_path, *target))
+        outcome = tuned(tmp_path, options(tmp_path, *target, time="4s"))
     assert any(note.startswith("response_cache.enable: ") for note in outcome["notes"]) == is_noted
 
 
@@ -156,7 +156,7 @@ def contents(folder):
 def test_a_repository_is_edited_in_copies_and_stays_as_it_is(tmp_path, repository):
     before = contents(repository)
     target = [command(tmp_path), "-m", "m", "--repository", str(repository), "--space", "instance_group.count=2,8,16"]
-    outcome = tuned(tmp_path, options(tmp_path, *target, time="25s"))
+    outcome = tuned(tmp_path, options(tmp_path, *target, time="15s"))
     assert contents(repository) == before
     assert {row["values"]["instance_group.count"]: row["state"] for row in outcome["rows"]}["16"] == "refused"
     assert outcome["rows"][2]["reason"] == "failed to load 'm': memory"

@@ -16,7 +16,7 @@ CASES = {
     "normal noise": (FACTORIAL, [0.02] * 16, 0.0),
     "with drift": (FACTORIAL, [0.02] * 16, 0.1),
     "noise that differs": (FACTORIAL, [0.01 + 0.002 * index for index in range(16)], 0.05),
-    "all alike": ([0.0] * 6, [0.02] * 6, 0.0),
+    "all alike": ([0.0] * 6, [0.01] * 6, 0.0),
     "one noisy": ([0.0, 0.05, 0.0, 0.0], [0.01, 0.01, 0.06, 0.01], 0.0),
 }
 
