@@ -197,6 +197,4 @@ class _Request:
 
     def _end(self, last: Reply, *, is_over_budget: bool) -> None:
         """Answers with the last reply, from the start of the first attempt."""
-        fields = {field.name: getattr(last, field.name) for field in dataclasses.fields(last)}
-        fields["started_ns"] = self._attempts[0].started_ns
-        self.answer.set_result(RetriedReply(**fields, attempts=self._attempts, is_over_budget=is_over_budget))
+        self.answer.set_result(RetriedReply.of(last, self._attempts, is_over_budget=is_over_budget))

@@ -61,7 +61,6 @@ class Prepared:
         return dataclasses.replace(self, headers={**self.headers, name: value})
 
 
-@dataclasses.dataclass(slots=True, eq=False)
 class Reply:
     """The outcome of a request and its times. `started_ns` is when its bytes were passed to a ready connection.
 
@@ -72,15 +71,13 @@ class Reply:
     instants of all of them.
     """
 
-    outcome: Outcome
-    started_ns: int
-    finished_ns: int
-    payload: Any = None
+    # what each reply has; the attributes below are stored, in a dict, only where they are not these
+    __slots__ = ("__dict__", "finished_ns", "outcome", "payload", "started_ns", "variant")
+
     error: str = ""
     status: str | int = ""
     intended_ns: int = 0
     paced_ns: int = 0
-    variant: int = 0
     responses_ns: Sequence[int] = ()
     sequence_id: int | str = 0
     """That of the sequence whose step this was; 0 for a request of none."""
@@ -92,6 +89,37 @@ class Reply:
     """What the server reports of the answer, set by the recorder; None if it reports nothing."""
     may_leave: bool = False
     """Whether the client would have given this request up if it had not ended before."""
+
+    def __init__(
+        self,
+        outcome: Outcome,
+        started_ns: int,
+        finished_ns: int,
+        payload: Any = None,
+        error: str = "",
+        status: str | int = "",
+        *,
+        variant: int = 0,
+        **others: Any,
+    ) -> None:
+        """`others` are attributes by their names."""
+        self.outcome, self.started_ns, self.finished_ns, self.payload, self.variant = outcome, started_ns, finished_ns, payload, variant
+        if error:
+            self.error = error
+        if status:
+            self.status = status
+        if others:
+            self.__dict__.update(others)
+
+
+class OkReply(Reply):
+    """The reply to a request that was answered OK. It is made without arguments, and whoever makes it sets all five slots of `Reply`.
+
+    A call with arguments would take more instructions than all else that a small answer needs to become a reply.
+    """
+
+    __slots__ = ()
+    __init__ = object.__init__  # that of `Reply` is in Python
 
 
 class Attempt(NamedTuple):
@@ -111,14 +139,21 @@ class Attempt(NamedTuple):
 _CAUSES = {Outcome.TIMED_OUT: "timeout", Outcome.CONNECT_FAILED: "connect", Outcome.BROKEN: "broken"}
 
 
-@dataclasses.dataclass(slots=True, eq=False)
 class RetriedReply(Reply):
     """The reply to a request that was sent again, or would have been: that of its last attempt, from the start of the first."""
+
+    __slots__ = ()
 
     attempts: Sequence[Attempt] = ()
     """All attempts in turn. The last one has the outcome of the reply, unless the load ended before the next."""
     is_over_budget: bool = False
     """Whether the budget did not permit another attempt."""
+
+    @classmethod
+    def of(cls, last: Reply, attempts: Sequence[Attempt], *, is_over_budget: bool) -> "RetriedReply":
+        """The reply to a request with these attempts, the last of which had the reply `last`."""
+        others = {**vars(last), "attempts": attempts, "is_over_budget": is_over_budget}
+        return cls(last.outcome, attempts[0].started_ns, last.finished_ns, last.payload, variant=last.variant, **others)
 
 
 class ConnectTimes:

@@ -117,7 +117,8 @@ class ConnectionPool(Generic[C]):
         self._options = options
         self._context = context
         self._make = make
-        self._idle: list[C] = []  # once for each free stream slot
+        # once for each free stream slot; a list would be allocated anew whenever the only one is taken and released
+        self._idle: collections.deque[C] = collections.deque()
         self._connections: set[C] = set()
         self._retired: set[C] = set()
         self._queue: collections.deque[QueuedRequest] = collections.deque()  # by `submitted_ns`
@@ -238,7 +239,7 @@ class ConnectionPool(Generic[C]):
         self._retired.discard(connection)
         if connection in self._connections:
             self._connections.discard(connection)
-            self._idle = [idle for idle in self._idle if idle is not connection]
+            self._idle = collections.deque(idle for idle in self._idle if idle is not connection)
             self._lost += 1
             self._last_lost_ns = self.now_ns()
         self._open_missing()

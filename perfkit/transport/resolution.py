@@ -4,6 +4,7 @@ They are replaced after a number of requests or a time, as by many clients and p
 """
 
 import asyncio
+import collections
 import dataclasses
 import socket
 import ssl
@@ -181,7 +182,7 @@ class RotatingPool(ConnectionPool[C]):
 
     def _begin_rotation(self, connection: C) -> None:
         self._rotating.add(connection)
-        self._idle = [idle for idle in self._idle if idle is not connection]
+        self._idle = collections.deque(idle for idle in self._idle if idle is not connection)
         self.counts.rotated += 1
         connection.retire()
 

@@ -40,6 +40,7 @@ class AnswerCheck:
         request_indices: Indices | None = None,
     ) -> None:
         self._client, self._expectation, self._request_indices = client, expectation, request_indices
+        self._has_one_response = expectation.has_one_response
         self._share = share
         self._min_gap_ns = int(NS_PER_S / at_most_per_s)
         self._random = random.Random(seed)
@@ -48,7 +49,7 @@ class AnswerCheck:
         self._received = client.transport.received
         self._signs = _UNKNOWN
         self._present = b""
-        self._place = self._size = -1  # of the last sound answer: where it has its sign, and its size if it was seen whole
+        self._place, self._size = slice(0), -1  # of the last sound answer: where it has its sign, and its size if it was seen whole
         self._relearned = 0
 
     def __call__(self, reply: Reply) -> bool:
@@ -59,19 +60,20 @@ class AnswerCheck:
             if self._expectation.needs_response:
                 reply.outcome, reply.error = Outcome.INVALID_OUTPUT, WITHOUT_RESPONSE
             return False
-        if len(reply.responses_ns) > 1 and self._expectation.has_one_response:
+        if self._has_one_response and len(reply.responses_ns) > 1:
             reply.outcome = Outcome.INVALID_OUTPUT
             reply.error = f"the request had {len(reply.responses_ns):,} responses, where the model's configuration says one"
             return False
         received = self._received  # by way of a local (docs/architecture.md)
         start = received(reply)
-        present, place = self._present, self._place
-        is_alike = len(start) == self._size and start[place : place + len(present)] == present
+        is_alike = len(start) == self._size and start[self._place] == self._present
         if not is_alike and not self._looks_sound(start) and self._judge_and_relearn(reply):
             return False
-        if self._until_next != 1:
-            self._until_next -= self._until_next > 0
-            return False
+        self._until_next = left = self._until_next - 1
+        return not left and self._judge_of_sample(reply)
+
+    def _judge_of_sample(self, reply: Reply) -> bool:
+        """Judges an answer of the sample, and chooses the next one; False if the last one was judged too recently."""
         self._until_next = self._gap()
         if reply.finished_ns < self._next_ns:
             return False
@@ -86,7 +88,7 @@ class AnswerCheck:
         if place < 0 or (absent is not None and start.find(absent, 0, SEEN_BYTES) >= 0):
             return False
         self._present = present
-        self._place = place
+        self._place = slice(place, place + len(present))
         self._size = len(start) if len(start) < SEEN_BYTES else -1  # beyond, equal sizes say nothing
         return True
 
@@ -117,7 +119,7 @@ class AnswerCheck:
         return reply.variant if self._request_indices is None else int(self._request_indices[reply.variant])
 
     def _gap(self) -> int:
-        """The number of answers to the next one that is checked, geometrically distributed; 0 for never."""
+        """The number of answers to the next one that is checked, geometrically distributed; 0, which counting down passes, for never."""
         if self._share in (0, 1):
             return int(self._share)
         return 1 + int(math.log(1 - self._random.random()) / math.log(1 - self._share))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from perfkit.protocol import http2
 from perfkit.target.address import Address
-from perfkit.transport.base import Outcome, Prepared, Reply, ReplyReceiver
+from perfkit.transport.base import OkReply, Outcome, Prepared, Reply, ReplyReceiver
 from perfkit.transport.connect import client_context
 from perfkit.transport.grpc.calls import GrpcTransport, RpcCall, refusal
 from perfkit.transport.grpc.http2_connection import Http2Connection
@@ -82,7 +82,10 @@ class GrpcConnection(Http2Connection[Call]):
             receiver = stream.reply
             is_done = receiver.done
             if not is_done():  # after the release: the receiver may send its next request at once
-                receiver.set_result(Reply(_OK, started_ns, finished_ns, (stream.headers, stream.chunks)))
+                reply = OkReply()
+                reply.outcome, reply.started_ns, reply.finished_ns = _OK, started_ns, finished_ns
+                reply.payload, reply.variant = (stream.headers, stream.chunks), 0
+                receiver.set_result(reply)
         else:
             outcome, error, status = classify(stream.headers, trailers, stream.chunks)
             if status == "DEADLINE_EXCEEDED" and self._is_due(stream.submitted_ns):

@@ -12,7 +12,7 @@ from typing import Any, cast
 import httptools
 
 from perfkit.errors import ProtocolError
-from perfkit.transport.base import Outcome, Reply, ReplyReceiver
+from perfkit.transport.base import OkReply, Outcome, Reply, ReplyReceiver
 from perfkit.transport.http.calls import HttpResponse
 from perfkit.transport.options import BYTES_PER_CHUNK, MAX_HEAD_BYTES, MAX_HEADERS, SWITCHED_PROTOCOLS
 from perfkit.transport.pool import ConnectionPool, PooledConnection
@@ -108,7 +108,7 @@ class HttpConnection(PooledConnection):
         "_is_resent",
         "_known_bytes",
         "_known_head",
-        "_known_head_bytes",
+        "_known_head_place",
         "_now_ns",
         "_parsed_answers",
         "_parser",
@@ -137,7 +137,7 @@ class HttpConnection(PooledConnection):
         self._chunk_bytes = self._checkpoint_bytes = 0  # of an answer that takes many reads
         self._has_head = False
         self._status = 0  # of an answer that is complete, while the rest of its chunk is parsed
-        self._known_head, self._known_head_bytes = b"", 0
+        self._known_head, self._known_head_place = b"", slice(0)
         self._known_bytes = -1  # of a whole answer with that head; until there is one, no answer has as many
         self._parsed_answers = 0
         self._submitted_ns = self._started_ns = self._received_ns = 0
@@ -225,13 +225,16 @@ class HttpConnection(PooledConnection):
 
     def data_received(self, data: bytes) -> None:
         now_ns, receiver = self._now_ns, self._reply  # by way of a local (docs/architecture.md)
-        self._received_ns = received_ns = now_ns()  # before parsing, which is the client's time
+        received_ns = now_ns()  # before parsing, which is the client's time
         if receiver is None:
             self.close()  # unrequested bytes, which could be mistaken for the next answer
             return
-        if len(data) == self._known_bytes and not self._chunks and data[: self._known_head_bytes] == self._known_head:
-            reply = Reply(_OK, self._started_ns, received_ns, [data])  # nearly all answers to small requests
+        if len(data) == self._known_bytes and not self._chunks and data[self._known_head_place] == self._known_head:
+            reply = OkReply()  # nearly all answers to small requests
+            reply.outcome, reply.started_ns, reply.finished_ns = _OK, self._started_ns, received_ns  # of more than three, a tuple is made
+            reply.payload, reply.variant = [data], 0
         else:
+            self._received_ns = received_ns
             parsed = self._parse(data)
             if parsed is None:
                 return
@@ -288,7 +291,7 @@ class HttpConnection(PooledConnection):
         length = _CONTENT_LENGTH.search(head)
         is_whole = length is not None and len(head) + int(length["bytes"]) == len(data) and data.startswith(head)
         if is_whole and b"transfer-encoding" not in head.lower():
-            self._known_head, self._known_head_bytes, self._known_bytes = head, len(head), len(data)
+            self._known_head, self._known_head_place, self._known_bytes = head, slice(len(head)), len(data)
 
     def _check_size(self, added_bytes: int) -> None:
         """Ends the request if its answer, which takes many reads, is too large."""
