@@ -71,7 +71,7 @@ def failures_table(points: Sequence[Point]) -> Table:
             for one in failures:
                 message = "other messages" if one.message is None else one.message or None
                 rows.append((point.title, name, one.status, one.count, one.cause and one.cause.replace("_", " "), message))
-            if (count := getattr(point.requests, outcome)) and not failures:  # dropped arrivals, and results of earlier versions
+            if (count := getattr(point.requests, outcome)) and not failures:  # dropped arrivals
                 rows.append((point.title, name, None, count, None, None))
     return Table("failures", "Failed requests", columns, tuple(rows))
 

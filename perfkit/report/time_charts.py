@@ -236,11 +236,7 @@ def _ok_per_s(point: Point, slice_s: int) -> list[tuple[float, float]]:
 
 
 def _failed_per_s(point: Point, slice_s: int) -> list[tuple[float, float]]:
-    """The rate of failed requests; of earlier results, which have no seconds of them, the window's mean."""
-    if point.failed_series_per_s is not None:
-        return _rates(point.failed_series_per_s, point.duration_s, slice_s)
-    failed_per_s = point.requests.failed / point.duration_s if point.duration_s else 0.0
-    return [(at_s, failed_per_s) for at_s, _ in _ok_per_s(point, slice_s)]
+    return _rates(point.failed_series_per_s or (), point.duration_s, slice_s)
 
 
 def _sent_per_s(point: Point, slice_s: int, *, retries: bool) -> list[tuple[float, float]]:

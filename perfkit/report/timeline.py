@@ -12,7 +12,7 @@ from perfkit.recorder.histogram import decode, encode
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.interval_log import read_all_times, read_window_starts
 from perfkit.result.model import Result
-from perfkit.result.telemetry_file import read_sampled_window_starts, read_telemetry
+from perfkit.result.telemetry_file import read_telemetry
 from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.stats.percentiles import is_withheld
 from perfkit.telemetry.series import Series
@@ -61,15 +61,14 @@ class Timeline:
 def read_timeline(folder: pathlib.Path, result: Result) -> Timeline:
     """Reads the time series in a result folder; raises ResultError.
 
-    Seconds stay encoded until they are added up into slices, so that a long run fits into memory. Earlier logs do not hold the start of
-    a window: then the telemetry does, and without any the window starts with the first second that has samples.
+    Seconds stay encoded until they are added up into slices, so that a long run fits into memory.
     """
     index_of = {point.key: index for index, point in enumerate(result.summary)}
     window_s = {(index_of[one.key], one.repetition or 0): one.duration_s for one in result.points if one.key in index_of}
     histograms = [EMPTY for _ in result.summary]
     seconds: dict[str, dict[tuple[int, int], dict[float, list[str]]]] = {kind: {} for kind in ("", "service time", "start delay")}
     telemetry = {key: series for key, series in read_telemetry(folder).items() if key in window_s}
-    starts_s = read_window_starts(folder) or read_sampled_window_starts(folder)
+    starts_s = read_window_starts(folder)
     for key, name, start_s, times in read_all_times(folder, result):
         if key in window_s:  # a point that was cut short is in the log, but not in the result
             kind = "" if name == result.summary[key[0]].times_name else name

@@ -88,7 +88,7 @@ def read_intervals_of(folder: pathlib.Path, result: Result) -> Iterator[tuple[tu
 
 
 def read_window_starts(folder: pathlib.Path) -> dict[tuple[int, int], float]:
-    """The start of each window in seconds since the start of the log, by point and repetition; empty for old logs. Raises ResultError."""
+    """The start of each window in seconds since the start of the log, by point and repetition. Raises ResultError."""
     return {
         (int(match["point"]), int(match["repetition"])): float(match["start"])
         for file in log_files(folder)

@@ -171,16 +171,6 @@ def telemetry_frame(folder: pathlib.Path) -> "pd.DataFrame":
     return _read_frame(file)[list(COLUMNS)]
 
 
-def read_sampled_window_starts(folder: pathlib.Path) -> dict[tuple[int, int], float]:
-    """The start of each sampled window in seconds since the start of `latency.hlog`, by point and repetition; raises ResultError."""
-    file = telemetry_file(folder)
-    if file is None:
-        return {}
-    rows = _read_frame(file).drop_duplicates(["point", "repetition"])
-    starts_s = rows["time_s"] - rows["window_s"]
-    return dict(zip(zip(rows["point"].tolist(), rows["repetition"].tolist(), strict=True), starts_s.tolist(), strict=True))
-
-
 def convert_to_parquet(folder: pathlib.Path) -> None:
     """Replaces the CSV file by a Parquet file in one step; the CSV file stays if it cannot be read or the other not written."""
     import pyarrow as pa

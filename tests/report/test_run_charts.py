@@ -152,12 +152,6 @@ def test_failures_are_drawn_in_their_second(synthetic):
     assert rates.name == "ok answers"
 
 
-def test_failures_of_an_earlier_result_are_drawn_at_the_mean_of_the_window(synthetic):
-    result, timeline, _ = written(synthetic, protocols=("http",), failed=50, failed_in_s=3, concurrencies=(1,), repetitions=1)
-    earlier = result.model_copy(update={"points": tuple(one.model_copy(update={"failed_series_per_s": None}) for one in result.points)})
-    assert time_group(earlier, timeline).charts[1].lines[1].ys == (10, 10, 10, 10, 10, None)
-
-
 def test_attempts_are_drawn_beside_requests_where_failed_requests_are_sent_again(synthetic):
     result, timeline, _ = written(synthetic, protocols=("http",), concurrencies=(1,), repetitions=1)
     assert "attempts and requests" not in {chart.title for chart in time_group(result, timeline).charts}

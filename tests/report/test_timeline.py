@@ -6,10 +6,7 @@ import pytest
 
 from perfkit.recorder.histogram import encode
 from perfkit.report.timeline import read_timeline
-from perfkit.result.checksums import write_checksums
-from perfkit.result.telemetry_file import SampledPoint, TelemetryLog
 from perfkit.stats.buckets import EMPTY
-from perfkit.telemetry.series import Series
 
 S = 1_000_000_000
 
@@ -50,18 +47,6 @@ def test_slices_count_from_the_windows_start(silent):
     assert slice_starts(maker, maker.write()) == {(0, 0): [2, 3, 4], (0, 1): [2, 3, 4]}
 
 
-def test_telemetry_gives_the_windows_start_where_the_log_does_not(silent):
-    maker = silent(logs_window_starts=False)
-    result, log = maker.write(), TelemetryLog(maker.folder)
-    for (index, repetition), start_s in maker.window_starts_s.items():
-        start_ns = round(start_s * S)
-        sample = Series("server_queue", "ns", {}, (start_ns + S,), (1.0,))
-        log.add(SampledPoint(index, repetition, "http", "concurrency 1", start_ns), 0, (sample,))
-    log.finish()
-    write_checksums(maker.folder, ("result.json", "latency.hlog", "telemetry.parquet", "telemetry.csv"))
-    assert slice_starts(maker, result) == {(0, 0): [2, 3, 4], (0, 1): [2, 3, 4]}
-
-
-def test_without_either_the_first_second_with_samples_is_taken_for_the_windows_start(silent):
+def test_in_a_log_without_windows_the_first_second_with_samples_is_taken_for_the_start(silent):
     maker = silent(logs_window_starts=False)
     assert slice_starts(maker, maker.write()) == {(0, 0): [0, 1, 2], (0, 1): [0, 1, 2]}
