@@ -109,7 +109,7 @@ class HttpInference:
         return response if trace is None else response._replace(trace=trace)
 
     def answer_at_once(self, head: RequestHead, body: Buffer) -> HttpResponse | None:
-        """What `respond_to` would return for a request like an answered one, to a model that never waits; None for others, which nothing is done for."""
+        """What `respond_to` would return for a request like an answered one to a model that never waits; None for others, of which nothing has been done."""
         if head.header_length is None or self._tracer.is_on or self._log.is_verbose or self._regions:
             return None
         try:
