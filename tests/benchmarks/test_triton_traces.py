@@ -1,12 +1,9 @@
 """The spans of a real Triton, if it is installed: sent to a run, and written into its own trace files."""
 
-import json
-
 import pytest
 
 from benchmarks.peers.install import peers_folder
 from benchmarks.peers.triton import running_triton
-from benchmarks.processes import run_perfkit
 from perfkit.target.started_server import free_ports
 
 TRITON = peers_folder() / "bin" / "tritonserver"
@@ -19,15 +16,18 @@ def options(*keys):
     return explicit + [part for key in ("level=TIMESTAMPS", *keys) for part in ("--trace-config", key)]
 
 
-def breakdowns(triton, folder, traces):
-    """What runs say over both protocols."""
-    scenario = {
-        "name": "traces", "target": {"model": "simple", "urls": {protocol: triton.url(protocol) for protocol in ("http", "grpc")}},
-        "load": {"closed": {"concurrency": 2}}, "measure": {"warmup": "0s", "requests": 100, "repetitions": 1}, "traces": {"share": "100%", **traces},
-    }  # fmt: skip
-    file = folder / "scenario.yaml"
-    file.write_text(json.dumps(scenario))
-    return {point["protocol"]: (point["breakdown"], point["requests"]["ok"]) for point in run_perfkit(file).points}
+@pytest.fixture
+def breakdowns(measure, monkeypatch):
+    """What runs say over both protocols, which wait two seconds for spans: over gRPC some never come."""
+    monkeypatch.setattr("perfkit.measurement.request_traces.SPANS_WITHIN_S", 2.0)
+
+    def run(triton, traces):
+        target = {"model": "simple", "urls": {protocol: triton.url(protocol) for protocol in ("http", "grpc")}}
+        lengths = {"warmup": "0s", "requests": 100, "repetitions": 1}
+        document = {"load": {"closed": {"concurrency": 2}}, "measure": lengths, "telemetry": True, "traces": {"share": "100%", **traces}}
+        return {point["protocol"]: (point["breakdown"], point["requests"]["ok"]) for point in measure({"target": target, **document})}
+
+    return run
 
 
 def check(breakdown):
@@ -42,13 +42,13 @@ def check_parts(breakdown):
         assert all(one["parts_ns"][stage] > 0 for stage in STAGES)
 
 
-def test_triton_sends_its_spans_to_the_run(tmp_path):
+def test_triton_sends_its_spans_to_the_run(breakdowns):
     (port,) = free_ports(1)
     url = f"opentelemetry,url=http://127.0.0.1:{port}/v1/traces"
     with running_triton(
         peers_folder(), options=options("mode=opentelemetry", "rate=1000000000", url, "opentelemetry,bsp_schedule_delay=200")
     ) as triton:
-        found = breakdowns(triton, tmp_path, {"listen": f"127.0.0.1:{port}"})
+        found = breakdowns(triton, {"listen": f"127.0.0.1:{port}"})
     breakdown, ok = found["http"]
     assert breakdown["sampled"] == ok
     check(breakdown)
@@ -59,11 +59,11 @@ def test_triton_sends_its_spans_to_the_run(tmp_path):
     check_parts(breakdown)
 
 
-def test_tritons_own_trace_files_are_read_by_request_id(tmp_path):
+def test_tritons_own_trace_files_are_read_by_request_id(breakdowns, tmp_path):
     with running_triton(
         peers_folder(), options=options("mode=triton", "rate=1", f"triton,file={tmp_path / 'trace.json'}", "triton,log-frequency=1")
     ) as triton:
-        found = breakdowns(triton, tmp_path, {"files": "trace.json*"})
+        found = breakdowns(triton, {"files": "trace.json*"})
     for breakdown, ok in found.values():
         assert breakdown["sampled"] + breakdown["without_spans"] == ok
         assert breakdown["sampled"] > 90  # the last ones may not be written yet

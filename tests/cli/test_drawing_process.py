@@ -70,7 +70,8 @@ def on_inference(number):
 
 with serving(v2_handler(on_inference)) as port:
     url = f"http://127.0.0.1:{port}"
-    sys.exit(main(["run", url, "-m", "m", "-c", "1", "--duration", "200ms", "--quiet", "--format", "json", "--out", str(place / "result")]))
+    words = ["run", url, "-m", "m", "-c", "1", "--duration", "200ms", "--set", "measure.repetitions=1", "--quiet", "--format", "json"]
+    sys.exit(main([*words, "--out", str(place / "result")]))
 """
 
 

@@ -157,7 +157,7 @@ def test_a_base_path_and_headers_reach_the_server(measured):
 
 def test_a_url_and_a_model_are_enough(perfkit):
     with openai_server(Answers()) as url:
-        run = perfkit.measure(url, "--api", "openai", "-c", "1", "--duration", "1s", "--slo", "first_token.p50=5s")
+        run = perfkit.measure(url, "--api", "openai", "-c", "1", "--duration", "300ms", "--slo", "first_token.p50=5s")
         listed = perfkit.run("init", url, "--api", "openai")
         written = perfkit.run("init", url, "--api", "openai", "-m", MODEL)
         missing = perfkit.run("run", url, "--api", "openai", "-m", "other", "--duration", "1s")

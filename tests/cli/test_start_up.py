@@ -77,7 +77,8 @@ from tests.json_server import serving, v2_handler
 from tests.undisturbed import undisturbed
 
 with serving(v2_handler(lambda _: None)) as port, undisturbed():
-    code = main(["run", f"http://127.0.0.1:{port}", "-m", "m", "-c", "1", "--duration", "200ms", "--quiet", "--no-report", "--out", sys.argv[1]])
+    words = ["run", f"http://127.0.0.1:{port}", "-m", "m", "-c", "1", "--duration", "200ms", "--set", "measure.repetitions=1"]
+    code = main([*words, "--quiet", "--no-report", "--out", sys.argv[1]])
 print("imported:", *sys.modules)
 sys.exit(code)
 """

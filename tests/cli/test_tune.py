@@ -249,7 +249,7 @@ def synthetic(tmp_path):
     server = "-m server_stub --model synthetic --synthetic service=constant:5ms,servers={servers} --http-port {port} --grpc-port 0"
     command = f"cmd:{shlex.quote(sys.executable)} {server} --exit-with-stdin"
     return [
-        "tune", command, "-m", "synthetic", "--shape", "INPUT0=4", "-c", "2,8", "--space", "servers=1,4", "--time", SOME,
+        "tune", command, "-m", "synthetic", "--shape", "INPUT0=4", "-c", "2,8", "--space", "servers=1,4", "--time", "20s",
         "--out", str(tmp_path / "tune"), "--indifference", "50%", *QUICK,
     ]  # fmt: skip
 
@@ -329,7 +329,7 @@ def flagged(triton):
 
 def large(triton, tmp_path, *more):
     spaces = [word for one in FLAGS for word in ("--space", f"parameters.{one}=0,1")]
-    return options(triton, tmp_path, *spaces, "--indifference", "60%", *more)
+    return options(triton, tmp_path, *spaces, "--indifference", "60%", *more, time="20s")
 
 
 def test_a_large_space_begins_with_those_that_differ_by_one_key(flagged, tmp_path, capsys):
@@ -341,7 +341,7 @@ def test_a_large_space_begins_with_those_that_differ_by_one_key(flagged, tmp_pat
 
 def test_the_best_of_a_large_space_is_found_with_part_of_it_measured(flagged, tmp_path):
     triton, before = flagged, flagged.loaded
-    outcome = tuned(tmp_path, large(triton, tmp_path))
+    outcome = tuned(tmp_path, large(triton, tmp_path, "-c", "8"))
     assert triton.loaded == before
     validator_of("tune").validate(outcome)
     assert outcome["space"] == 16
@@ -355,7 +355,7 @@ def test_the_best_of_a_large_space_is_found_with_part_of_it_measured(flagged, tm
 
 
 def test_the_lowest_p99_at_a_rate_is_found(triton, tmp_path):
-    arguments = options(triton, tmp_path, "--objective", "latency", "--rate", "300", "--indifference", "50%")
+    arguments = options(triton, tmp_path, "--objective", "latency", "--rate", "300", "--indifference", "50%", time="20s")
     outcome = tuned(tmp_path, [one for one in arguments if one not in ("-c", "2,8")])
     assert (outcome["objective"], outcome["rate_per_s"]) == ("latency", 300)
     rows = {row["values"]["instance_group.count"]: row for row in outcome["rows"]}
@@ -364,7 +364,7 @@ def test_the_lowest_p99_at_a_rate_is_found(triton, tmp_path):
 
 
 def test_the_throughput_per_cpu_of_a_command_is_compared(tmp_path):
-    outcome = tuned(tmp_path, [*synthetic(tmp_path), "--objective", "cost"])
+    outcome = tuned(tmp_path, [*synthetic(tmp_path), "--objective", "cost", "--time", "10s"])
     assert outcome["objective"] == "cost"
     assert all(row["server_cpus"] > 0 for row in outcome["rows"] if row["windows"])
 

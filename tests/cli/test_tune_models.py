@@ -65,7 +65,7 @@ def tuned(tmp_path, arguments):
 def test_an_ensemble_is_tuned_by_its_members_which_are_put_back(ensemble, tmp_path):
     before = dict(ensemble.configs)
     spaces = ["--space", "resize.instance_group.count=3", "--space", "classify.v1.instance_group.count=2,8"]
-    outcome = tuned(tmp_path, options(tmp_path, ensemble.url, "-m", "pipeline", *spaces))
+    outcome = tuned(tmp_path, options(tmp_path, ensemble.url, "-m", "pipeline", *spaces, time="16s"))
     assert ensemble.configs == before
     assert len(outcome["rows"]) == 3
     assert outcome["rows"][outcome["best"]]["values"]["classify.v1.instance_group.count"] == "8"
@@ -156,7 +156,7 @@ def contents(folder):
 def test_a_repository_is_edited_in_copies_and_stays_as_it_is(tmp_path, repository):
     before = contents(repository)
     target = [command(tmp_path), "-m", "m", "--repository", str(repository), "--space", "instance_group.count=2,8,16"]
-    outcome = tuned(tmp_path, options(tmp_path, *target, time="15s"))
+    outcome = tuned(tmp_path, options(tmp_path, *target, time="20s"))
     assert contents(repository) == before
     assert {row["values"]["instance_group.count"]: row["state"] for row in outcome["rows"]}["16"] == "refused"
     assert outcome["rows"][2]["reason"] == "failed to load 'm': memory"

@@ -65,7 +65,7 @@ def sent(triton, protocol, model, numbers, clock=time.time_ns):
 def reported(receiver, protocol, instants):
     """The report of these traces. Over gRPC Triton 2.51 overlooks a `traceparent` of every eight or so: it reads the header's value to
     the next null byte, which need not follow it."""
-    report = receiver.collected.report(tuple(instants), 60.0 if protocol == "http" else 5.0, lambda: None)
+    report = receiver.collected.report(tuple(instants), 60.0 if protocol == "http" else 2.0, lambda: None)
     assert len(report.times) == len(instants) if protocol == "http" else report.times
     return report
 
