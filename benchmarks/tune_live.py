@@ -83,7 +83,7 @@ def models_folder() -> Iterator[pathlib.Path]:
     """The models, each with its program, in a folder of their own."""
     with tempfile.TemporaryDirectory(prefix="perfkit-tune-models-") as name:
         for model in MODELS.iterdir():
-            if model.is_dir():
+            if (model / "config.pbtxt").exists():  # Python may have left a folder of its own beside the models
                 (pathlib.Path(name) / model.name / "1").mkdir(parents=True)
                 shutil.copy(model / "config.pbtxt", pathlib.Path(name) / model.name)
                 shutil.copy(MODELS / "law.py", pathlib.Path(name) / model.name / "1" / "model.py")

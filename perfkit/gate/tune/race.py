@@ -11,8 +11,9 @@ import dataclasses
 import itertools
 import math
 import statistics
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,7 @@ NARROW = 0.03
 """A confirmed ratio is known to this share."""
 FEWEST_ROUNDS = 2
 """The common rounds after which a configuration that joined later is compared."""
+_LARGEST_LOGARITHM = math.log(sys.float_info.max)
 _ROUNDS_TO_DROP, _CLEAR = 3, math.log(1.15)
 """With fewer common rounds, a configuration is dropped only where it is worse by this factor as well."""
 _PRIOR = 8
@@ -70,7 +72,7 @@ def stand(windows: Windows, left: Collection[int], entered: int, number: int) ->
         if beaten:
             worse[one] = min(beaten)[1]
     kept = [one for one in order if one not in worse]
-    bounds = {one: math.exp(max([0.0, *(uppers[other, one] for other in kept if other != one)])) for one in kept}
+    bounds = {one: _factor(max([0.0, *(uppers[other, one] for other in kept if other != one)])) for one in kept}
     return Standing(max(kept, key=lambda one: noise.effects.get(one, -math.inf)), worse, noise.effects, bounds)
 
 
@@ -136,10 +138,20 @@ class Ratio:
     high: float
     pairs: int
 
+    @classmethod
+    def within(cls, mean: float, reach: float, pairs: int) -> Self:
+        """The ratio whose logarithm is `mean`, with an interval that reaches so far on both sides of it."""
+        return cls(_factor(mean), _factor(mean - reach), _factor(mean + reach), pairs)
+
     @property
     def half_width(self) -> float:
         """Half of the interval's width, as a share of the ratio."""
-        return math.sqrt(self.high / self.low) - 1
+        return math.sqrt(self.high / self.low) - 1 if self.low else math.inf
+
+
+def _factor(logarithm: float) -> float:
+    """The exponential, infinite where it is too large for a float, as the bounds of few windows with much noise may be."""
+    return math.exp(logarithm) if logarithm <= _LARGEST_LOGARITHM else math.inf
 
 
 def ratios_to(base: int, windows: Windows) -> dict[int, Ratio]:
@@ -150,7 +162,7 @@ def ratios_to(base: int, windows: Windows) -> dict[int, Ratio]:
         count = len(noise.common(one, base))
         if one != base and count and noise.degrees > 0:
             mean, reach = noise.difference(one, base, 0.975)
-            found[one] = Ratio(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach), count)
+            found[one] = Ratio.within(mean, reach, count)
     return found
 
 
@@ -175,7 +187,7 @@ def ratio_of_pairs(pairs: Sequence[tuple[float, float]]) -> Ratio | None:
     logs = [math.log(first / second) for first, second in pairs[:count]]
     mean, error = statistics.fmean(logs), float(np.std(logs, ddof=1)) / math.sqrt(count)
     reach = student_t_quantile(1 - CONFIRMATION_ERROR * share / 2, count - 1) * error
-    return Ratio(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach), count)
+    return Ratio.within(mean, reach, count)
 
 
 def answer_of(ratio: Ratio, bound: float | None, indifference: float) -> Answer | None:

@@ -144,6 +144,17 @@ def test_the_interval_of_a_ratio_in_the_race_is_95_per_cent():
     assert 0.92 * 400 <= held <= 0.98 * 400
 
 
+def test_bounds_that_are_too_large_for_a_float_are_infinite():
+    windows = {0: {1: 100.0, 2: 1.0}, 1: {1: 1.0, 2: 100.0}, 2: {1: 50.0}}
+    standing = stand(windows, windows, 64, 2)
+    assert standing.worse == {}
+    assert standing.bounds == dict.fromkeys(windows, math.inf)
+    pairs = [(1.0, 10.0**300), (10.0**300, 1.0)] * 3
+    ratio = ratio_of_pairs(pairs)
+    assert ratio is not None
+    assert (ratio.low, ratio.high, ratio.half_width) == (0.0, math.inf, math.inf)
+
+
 def test_ratios_come_from_the_rounds_that_both_have():
     windows = {0: {1: 100.0, 2: 100.0, 3: 101.0}, 1: {1: 200.0, 2: 202.0}, 2: {3: 300.0, 4: 300.0}, 3: {4: 1.0}}
     found = ratios_to(0, windows)
