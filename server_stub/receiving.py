@@ -15,6 +15,8 @@ from typing import NamedTuple, Protocol
 _MIN_BYTES = 2**17  # less is received in the event loop
 _PATIENCE_S = 0.002  # how long a thread waits for bytes before the event loop does
 MAX_THREADS = 4
+COPIED_BYTES = 2**14
+"""Up to so many received bytes are copied before they are taken apart, since pieces of bytes are cheaper than views."""
 
 
 class _Job(NamedTuple):

@@ -179,10 +179,15 @@ class UnaryCall(Call):
         except ProtocolError as error:
             answer = status_error(error)
         self._task = None  # it ends by itself
-        self.finish(answer)
+        self._finish(answer)
 
-    def finish(self, answer: "Answer") -> None:
-        """The method has returned: end the call, unless it is over."""
+    def answer(self, answer: "Answer") -> None:
+        """The request has arrived, and an `AtOnceMethod` has answered it."""
+        if self._connection.admit(self._stream):
+            self._finish(answer)
+
+    def _finish(self, answer: "Answer") -> None:
+        """End the call with its answer, unless it is over."""
         if isinstance(answer, StatusError):
             self.fail(answer)
         elif self._is_closed:

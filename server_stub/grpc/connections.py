@@ -9,6 +9,7 @@ from perfkit.override import override
 from perfkit.protocol import http2
 from perfkit.protocol.grpc_call import Status
 from perfkit.protocol.http2 import HeaderBlockReader, Http2Error
+from perfkit.protocol.tensor import Buffer
 from server_stub.devices.host_memory import HostMemory
 from server_stub.grpc.calls import Answer, CallConnection, Methods, StatusError, StreamingCall, UnaryCall, error_headers
 from server_stub.grpc.http2_session import ServerSession
@@ -220,22 +221,16 @@ class GrpcConnection(asyncio.BufferedProtocol, CallConnection, SessionListener, 
             self.session.end(stream, error_headers(_METHOD_NOT_FOUND))
 
     @override
-    def answer_at_once(self, headers: RequestHeaders, message: bytes) -> Answer | None:
+    def answer_at_once(self, headers: RequestHeaders, data: Buffer, first: int, stop: int) -> Answer | None:
         port = self._port
         # a time-out of 0 has passed already; others have not, by the clock of the event loop, which stands still while bytes are read
         if headers.http_status != 200 or headers.timeout_ns == 0 or port.call_count >= self._limits.max_calls:
             return None
         method = port.methods.at_once.get(headers.path)
-        if method is None or (answer := method(message)) is None:
+        if method is None or (answer := method(bytes(data[first:stop]))) is None:
             return None
         self._used_s = self.loop.time()
         return answer
-
-    @override
-    def on_answered(self, stream: ServerStream, answer: Answer) -> None:
-        call = stream.call = UnaryCall(self, stream, self._port.methods.unary[stream.headers.path])
-        if self.admit(stream):
-            call.finish(answer)
 
     @override
     def on_waiting(self) -> None:

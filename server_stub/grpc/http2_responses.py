@@ -22,15 +22,9 @@ _OK_START = http2.frame_head(len(_OK_BLOCK), _HEADERS, _END_HEADERS | _END_STREA
 
 
 @functools.lru_cache(_MAX_LENGTHS)
-def _data_start(length: int) -> tuple[bytes, bytes]:
-    """The bytes before and after the second stream id of a response whose message has so many bytes with its prefix."""
-    return _RESPONSE_BLOCK + http2.frame_head(length, _DATA, 0, 0)[:5], message_prefix(length - PREFIX_BYTES)
-
-
-def response_frames(encoded_id: bytes, length: int, message: Sequence[Buffer]) -> Sequence[Buffer]:
-    """The pieces of a successful call's response: its headers, its message of `length` bytes with the prefix, and its trailers."""
-    block, prefix = _data_start(length)
-    return (_RESPONSE_START, encoded_id, block, encoded_id, prefix, *message, _OK_START, encoded_id, _OK_BLOCK)
+def _data_start(framed_bytes: int) -> tuple[bytes, bytes]:
+    """What is between the first two stream ids of a response, and between the second one and its message of `framed_bytes` with the prefix."""
+    return _RESPONSE_BLOCK + http2.frame_head(framed_bytes, _DATA, 0, 0)[:5], message_prefix(framed_bytes - PREFIX_BYTES)
 
 
 class ResponseSender(abc.ABC):
@@ -60,15 +54,10 @@ class ResponseSender(abc.ABC):
 
     def respond(self, stream: ServerStream, message: Sequence[Buffer]) -> None:
         """The only message of a successful call, and its end."""
-        length = PREFIX_BYTES
-        for buffer in message:
-            length += len(buffer)
-        if length > self._frame_bytes or length > self._window_bytes or length > stream.send_window_bytes or self._table_update:
-            self._send(stream, (message_prefix(length - PREFIX_BYTES), *message), _OK_BLOCK)
+        if (frames := self._response_frames(stream.id, message, stream.send_window_bytes)) is None:
+            self._send(stream, (message_prefix(sum(map(len, message))), *message), _OK_BLOCK)
             return
-        self._window_bytes -= length
-        self.sent_bytes += length
-        self._write(b"".join(response_frames(stream.id.to_bytes(4), length, message)))
+        self._write(b"".join(frames))
         self._end(stream)
 
     def send(self, stream: ServerStream, message: Sequence[Buffer]) -> bool:
@@ -87,6 +76,23 @@ class ResponseSender(abc.ABC):
             return
         block = http2.encode_headers([header for header in trailers if header[0].startswith("grpc-")]) if trailers else _OK_BLOCK
         self._send(stream, (), block)
+
+    def _response_frames(self, stream_id: int, message: Sequence[Buffer], stream_window_bytes: int) -> Sequence[Buffer] | None:
+        """The pieces of a successful call's whole response, which the caller has to write: its headers, its message, and its trailers.
+
+        None if it takes more than one data frame, or more than the windows allow.
+        """
+        framed_bytes = PREFIX_BYTES
+        for buffer in message:
+            framed_bytes += len(buffer)
+        if (
+            framed_bytes > self._frame_bytes or framed_bytes > self._window_bytes or framed_bytes > stream_window_bytes or self._table_update
+        ):  # fmt: skip
+            return None
+        self._window_bytes -= framed_bytes
+        self.sent_bytes += framed_bytes
+        (block, prefix), encoded_id = _data_start(framed_bytes), stream_id.to_bytes(4)
+        return (_RESPONSE_START, encoded_id, block, encoded_id, prefix, *message, _OK_START, encoded_id, _OK_BLOCK)
 
     def _send(self, stream: ServerStream, buffers: Sequence[Buffer], trailers: bytes | None) -> None:
         frames: list[Buffer] = []

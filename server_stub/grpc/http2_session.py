@@ -10,10 +10,11 @@ from perfkit.protocol.grpc_call import PREFIX_BYTES
 from perfkit.protocol.http2 import HeaderBlockReader, Http2Error, LimitError
 from perfkit.protocol.http2_session import Http2Session, Writer
 from perfkit.protocol.tensor import Buffer
-from server_stub.grpc.http2_responses import ResponseSender, response_frames
+from server_stub.grpc.http2_responses import ResponseSender
 from server_stub.grpc.http2_stream import RequestHeaders, ServerStream, SessionListener
 from server_stub.grpc.message_reader import MessageReader
 from server_stub.grpc.whole_calls import read_whole_call
+from server_stub.receiving import COPIED_BYTES
 
 _FRAME_BYTES = http2.LARGEST_FRAME_BYTES
 _STREAM_WINDOW_BYTES = 1 << 22
@@ -24,7 +25,6 @@ _MAX_HEADERS_BYTES = 1 << 14  # like gRPC's core; blocks are decoded by Python
 _DATA, _HEADERS = http2.DATA, http2.HEADERS
 _END_STREAM, _END_HEADERS, _PADDED = http2.END_STREAM, http2.END_HEADERS, http2.PADDED
 _PLAIN_HEADERS = (_END_HEADERS, _END_HEADERS | _END_STREAM)
-_COPIED_BYTES = 1 << 14  # as many received bytes are copied before they are taken apart, since pieces of bytes are cheaper than views
 _HEAD_BYTES, _LAST_ID, _PREFACE_BYTES = http2.HEAD_BYTES, http2.LAST_STREAM_ID, len(http2.PREFACE)
 
 
@@ -100,10 +100,9 @@ class ServerSession(ResponseSender, Http2Session):
     def receive(self, data: Buffer) -> None:
         """Takes the client's bytes; raises Http2Error, after which the session is over, if they violate the protocol."""
         if self._pending:
-            data, self._pending = memoryview(self._pending + data), b""
+            data, self._pending = self._pending + data, b""
         position, end = 0, len(data)
-        if end <= _COPIED_BYTES:
-            data = bytes(data)
+        data = bytes(data) if end <= COPIED_BYTES else memoryview(data)
         if not self._has_preface:
             if data[:_PREFACE_BYTES] != http2.PREFACE[:end]:
                 raise Http2Error("the client's first bytes are not those of HTTP/2")
@@ -131,8 +130,8 @@ class ServerSession(ResponseSender, Http2Session):
             if (stop := first + length) > end:
                 break
             if kind == _HEADERS and flags in _PLAIN_HEADERS and self.is_ready:
-                if flags == _END_HEADERS and (answered := self._answer_at_once(data, position)) > position:
-                    position = answered
+                if flags == _END_HEADERS and (next_position := self._answer_at_once(data, position)) > position:
+                    position = next_position
                     continue
                 self._receive_headers(stream_id & _LAST_ID, flags, bytes(data[first:stop]))
             else:
@@ -164,31 +163,22 @@ class ServerSession(ResponseSender, Http2Session):
 
         They open no stream, which would be over again, unless their answers have to wait.
         """
-        if self._table_update or self._is_going_away or len(self.streams) >= self._max_streams:
+        if self._is_going_away or len(self.streams) >= self._max_streams:
             return position
         answer_at_once, look_up = self._listener.answer_at_once, self._header_blocks.look_up  # by way of locals (docs/architecture.md)
         received_bytes, max_bytes, end = 0, self._max_whole_bytes, len(data)
         frames: list[Buffer] = []
         while position < end and (call := read_whole_call(data, position, self.last_id, look_up)) is not None:
-            stream_id, headers, message, stop = call
-            if len(message) > max_bytes or (answer := answer_at_once(headers, message)) is None:
+            stream_id, headers, first, stop = call
+            if stop - first > max_bytes or (answer := answer_at_once(headers, data, first, stop)) is None:
                 break
             position, self.last_id = stop, stream_id
-            received_bytes += PREFIX_BYTES + len(message)
-            if not isinstance(answer, Exception):
-                length = PREFIX_BYTES
-                for buffer in answer:
-                    length += len(buffer)
-                if length <= self._frame_bytes and length <= self._window_bytes and length <= self._stream_window_bytes:
-                    self._window_bytes -= length
-                    self.sent_bytes += length
-                    self._answers += 1
-                    frames += response_frames(stream_id.to_bytes(4), length, answer)
-                    continue
-            stream = self._open_stream(stream_id, headers)
-            stream.is_client_done = True
-            self._listener.on_answered(stream, answer)
-            break
+            received_bytes += PREFIX_BYTES + stop - first
+            if isinstance(answer, Exception) or (response := self._response_frames(stream_id, answer, self._stream_window_bytes)) is None:
+                self._open_stream(stream_id, headers, is_client_done=True).call.answer(answer)
+                break
+            frames += response
+            self._answers += 1
         if frames:
             self._write(b"".join(frames))
         if received_bytes:
@@ -293,15 +283,15 @@ class ServerSession(ResponseSender, Http2Session):
             self._count_control_frames(1)
             self._write(http2.number_frame(http2.RST_STREAM, stream_id, http2.REFUSED_STREAM))
             return
-        stream = self._open_stream(stream_id, headers)
-        stream.is_client_done = flags & _END_STREAM != 0
-        self._listener.on_headers(stream)
-        if flags & _END_STREAM and stream_id in self.streams:
+        self._open_stream(stream_id, headers, is_client_done=flags & _END_STREAM != 0)
+        if flags & _END_STREAM and (stream := self.streams.get(stream_id)) is not None:
             self._end_client_side(stream)
 
-    def _open_stream(self, stream_id: int, headers: RequestHeaders) -> ServerStream:
+    def _open_stream(self, stream_id: int, headers: RequestHeaders, *, is_client_done: bool) -> ServerStream:
         reader = MessageReader(self._max_message_bytes, self._take_memory)
         stream = self.streams[stream_id] = ServerStream(stream_id, headers, reader, _STREAM_WINDOW_BYTES, self._stream_window_bytes)
+        stream.is_client_done = is_client_done
+        self._listener.on_headers(stream)
         return stream
 
     def _check_headers_may_begin(self, stream_id: int) -> None:

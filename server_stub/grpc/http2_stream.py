@@ -62,8 +62,8 @@ class ServerStream:
         self.id, self.headers, self.reader = stream_id, headers, reader
         self.receive_window_bytes, self.send_window_bytes = receive_window_bytes, send_window_bytes
         self.call: Any = None
-        """What `SessionListener.on_headers` sets: it gets each message by `receive`, the client's end by `receive_end`, and `resume` once data that had
-        to wait has been sent."""
+        """What `SessionListener.on_headers` sets, unless it ends the stream: it gets each message by `receive` and the client's end by `receive_end`, or
+        in place of both the answer of `SessionListener.answer_at_once` by `answer`; and `resume` once data that had to wait has been sent."""
         self.is_admitted = False
         """For the session's owner: whether it is one of those that are limited."""
         self.is_client_done = self.has_sent_headers = False
@@ -96,19 +96,20 @@ class ServerStream:
 
 
 class SessionListener(Protocol):
-    """The owner of a session. Each stream begins with `on_headers` and ends with `on_closed`; in between its `call` gets its messages."""
+    """The owner of a session. Each stream begins with `on_headers` and ends with `on_closed`; in between its `call` gets its messages.
+
+    A call that has arrived whole may be answered by `answer_at_once`, without a stream unless its answer has to wait.
+    """
 
     def on_headers(self, stream: ServerStream) -> None:
         """A client opens a stream; the session may be told to end it at once."""
 
-    def answer_at_once(self, headers: RequestHeaders, message: bytes) -> Sequence[Buffer] | Exception | None:
-        """The answer to a call that is complete and of which `on_headers` was not told: the pieces of its response, or why it fails.
+    def answer_at_once(self, headers: RequestHeaders, data: Buffer, first: int, stop: int) -> Sequence[Buffer] | Exception | None:
+        """The answer to a call whose only message is `data[first:stop]`: the pieces of its response, or why it fails.
 
-        None for a call that has to take the usual way.
+        None for a call that has to take the usual way, of which nothing has been done. If an answer has to wait, or is a failure, `on_headers` follows,
+        and the `call` that it sets gets the answer.
         """
-
-    def on_answered(self, stream: ServerStream, answer: Any) -> None:
-        """The answer of `answer_at_once` needs this stream, for which `on_headers` is not called."""
 
     def on_waiting(self) -> None:
         """Data waits for the client to open its windows."""

@@ -19,8 +19,8 @@ _read_message_head, _MESSAGE_HEAD_BYTES = _MESSAGE_HEAD.unpack_from, _MESSAGE_HE
 
 def read_whole_call(
     data: Buffer, position: int, last_id: int, look_up: Callable[[bytes], _Headers | None]
-) -> tuple[int, _Headers, bytes, int] | None:
-    """The call whose frames begin at `position`: the id of its stream, its headers, its message, and the place after its frames.
+) -> tuple[int, _Headers, int, int] | None:
+    """The call whose frames begin at `position`: the id of its stream, its headers, and where its message begins and ends, as its frames do.
 
     None unless the frames are all there and in their plainest form: a new stream after `last_id`, a header block that `look_up` knows, and one data
     frame with the only message, not compressed.
@@ -42,4 +42,4 @@ def read_whole_call(
         return None
     if is_compressed or message_stop > end:
         return None
-    return stream_id, headers, bytes(data[message_first:message_stop]), message_stop
+    return stream_id, headers, message_first, message_stop

@@ -8,8 +8,7 @@ from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.protocol.tensor import Buffer
 from server_stub.inference.layouts import RepeatedRequest, RequestTemplate, make_template
 from server_stub.inference.repetition import MAX_HEAD_BYTES, ResponseHeads, remember
-
-_COPIED_BYTES = 2**14  # of smaller bodies the data is copied, which costs less than views
+from server_stub.receiving import COPIED_BYTES
 
 
 class _KnownRequest(NamedTuple):
@@ -31,7 +30,7 @@ class RepeatedHeads:
         """The request in a body, if its head is known; see `rest.decode_infer_request`."""
         if header_length is None or not 0 <= header_length <= min(len(body), MAX_HEAD_BYTES):
             return None
-        view = body if isinstance(body, bytes) and len(body) <= _COPIED_BYTES else memoryview(body)
+        view = body if isinstance(body, bytes) and len(body) <= COPIED_BYTES else memoryview(body)
         known = self._requests.get((model, version, bytes(view[:header_length])))
         data = view[header_length:]
         if known is None or known.data_bytes != len(data):

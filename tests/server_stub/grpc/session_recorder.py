@@ -52,12 +52,11 @@ class SessionRecorder:
     def now_ns(self):
         return self.time_ns
 
-    def answer_at_once(self, headers, message):
+    def answer_at_once(self, headers, data, first, stop):
         """With `prompt`, what that returns for the message."""
-        return None if self._prompt is None else self._prompt(message)
+        return None if self._prompt is None else self._prompt(bytes(data[first:stop]))
 
-    def on_answered(self, stream, answer):
-        self.on_headers(stream)
+    def on_answer(self, stream, answer):
         if isinstance(answer, Exception):
             self.session.end(stream, [(":status", "200"), ("grpc-status", "13")])
         else:
@@ -68,6 +67,7 @@ class SessionRecorder:
         stream.call = types.SimpleNamespace(
             receive=lambda message: self.on_message(stream, message),
             receive_end=lambda: self.on_end(stream),
+            answer=lambda answer: self.on_answer(stream, answer),
             resume=lambda: self.on_sent(stream),
         )
         self.events.append(("headers", stream.id, stream.headers.path))

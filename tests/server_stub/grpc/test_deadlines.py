@@ -45,7 +45,7 @@ def test_a_call_that_has_no_time_is_not_executed(server, triton_grpc, method):
     assert executed(triton_grpc) == before
 
 
-def test_neither_is_one_among_others_that_are_answered_at_once(server, triton_grpc):
+def test_a_call_without_time_among_others_is_not_executed(server, triton_grpc):
     blocks = {text: block("ModelInfer", **{"grpc-timeout": text}) for text in ("0n", "1H")}
     before = executed(triton_grpc)
     statuses = []
