@@ -5,7 +5,7 @@ import enum
 import math
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -117,7 +117,7 @@ def array_dtype(datatype: Datatype) -> np.dtype[Any]:
     return _DECODED[datatype]
 
 
-def is_encoded_as(datatype: Datatype, array: npt.ArrayLike) -> bool:
+def is_encoded_as(array: npt.ArrayLike, datatype: Datatype) -> TypeGuard[npt.NDArray[Any]]:
     """Whether the tensor of these values consists of the array's own bytes, in row-major order."""
     return isinstance(array, np.ndarray) and array.dtype is _ARRAY_WIRE.get(datatype)
 
@@ -127,7 +127,7 @@ def tensor_from_array(name: str, datatype: Datatype, array: npt.ArrayLike) -> Te
 
     Raises ProtocolError if a value does not fit the datatype (300 as UINT8, 1.5 as INT32, text as FP32).
     """
-    if isinstance(array, np.ndarray) and array.dtype is _ARRAY_WIRE.get(datatype):
+    if is_encoded_as(array, datatype):
         return Tensor(name, datatype, array.shape, array.tobytes())
     values = np.asarray(array, dtype=object) if datatype is Datatype.BYTES else np.asarray(array)
     if datatype is Datatype.BYTES:

@@ -70,14 +70,16 @@ class GrpcFrontEnd(GrpcPort):
         common = known.template.request
         try:
             model = self._repository.find(common.model, common.version)
-            return model.infer_at_once(known, self._messages.encode) if model.never_waits else None
+            if not model.never_waits:
+                return None
+            return model.infer_at_once(known.request(encoded), self._messages.encode, self._messages.write)
         except Exception as error:  # noqa: BLE001 - as in `_stream`
             return self._refusal(error)
 
     def _read(self, encoded: Buffer) -> tuple[AnyRequest, Model, Callable[[InferResponse], InferResponse]]:
         if (known := self._messages.find(encoded)) is not None:
             common = known.template.request
-            return known, self._repository.find(common.model, common.version), _unchanged
+            return known.request(encoded), self._repository.find(common.model, common.version), _unchanged
         parsed, shared = resolve_grpc_request(protobuf.parse_infer_request(encoded), self._regions)
         request, finish = protobuf.read_infer_request(parsed), _unchanged
         if shared.inputs or shared.outputs:

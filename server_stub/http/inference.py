@@ -16,7 +16,6 @@ from server_stub.inference.conversion import raw_request
 from server_stub.inference.layouts import AnyRequest, whole_request
 from server_stub.inference.model import Model
 from server_stub.inference.repeated_responses import AnyResponse, RepeatedResponse
-from server_stub.inference.repetition import MAX_HEAD_BYTES
 from server_stub.service import Service
 from server_stub.shared_memory.shared_tensors import NOT_SHARED, SharedTensors, omit_shared_outputs, resolve_http_request
 from server_stub.tracing.request_trace import RequestTrace
@@ -109,7 +108,10 @@ class HttpInference:
         return response if trace is None else response._replace(trace=trace)
 
     def answer_at_once(self, head: RequestHead, body: Buffer) -> HttpResponse | None:
-        """What `respond_to` would return for a request like an answered one to a model that never waits; None for others, of which nothing has been done."""
+        """Returns what `respond_to` would for a request like an answered one, if its model never waits.
+
+        None for others, of which nothing has been done.
+        """
         if head.header_length is None or self._tracer.is_on or self._log.is_verbose or self._regions:
             return None
         try:
@@ -120,7 +122,7 @@ class HttpInference:
         if not model.never_waits or (known := self._heads.find(model.definition.name, model.version, body, json_length)) is None:
             return None
         try:
-            return model.infer_at_once(known, functools.partial(self._encode_repeated, known.template.request))
+            return model.infer_at_once(known, functools.partial(self._encode_repeated, known.template.request), self._write_repeated)
         except Exception as error:  # noqa: BLE001 - as in `respond_to`
             return self._failed(error)
 
@@ -179,14 +181,14 @@ class HttpInference:
     def _encode_repeated(self, request: InferRequest, response: AnyResponse) -> HttpResponse:
         if not isinstance(response, RepeatedResponse):
             return self._encode(request, "", NOT_SHARED, response)
-        form = response.form
-        if form.written is not None:
-            headers, head = form.written
-            return HttpResponse(200, headers, [head, *response.data])
-        encoded = self._encode(request, "", NOT_SHARED, response.whole())
-        if len(encoded.body) == 1 + len(response.data) and len(encoded.body[0]) <= MAX_HEAD_BYTES:  # all outputs are binary
-            form.written = encoded.headers, encoded.body[0]
-        return encoded
+        headers, head = response.written
+        return HttpResponse(200, headers, [head, *response.data])
+
+    def _write_repeated(self, request: InferRequest, response: InferResponse) -> tuple[tuple[Mapping[str, str], Buffer], int] | None:
+        """The headers and the beginning of the body, if all outputs are binary; see `Write`."""
+        encoded = self._encode(request, "", NOT_SHARED, response)
+        head, *data = encoded.body
+        return ((encoded.headers, head), len(head)) if len(data) == len(response.outputs) else None
 
     def _encode(self, request: InferRequest, accept_encoding: str, shared: SharedTensors, response: InferResponse) -> HttpResponse:
         response = shared.finish(response)

@@ -13,7 +13,7 @@ from server_stub.inference.conversion import input_arrays, make_response
 from server_stub.inference.definition import ModelDefinition
 from server_stub.inference.layouts import AnyRequest, Layouts, RepeatedRequest
 from server_stub.inference.model import Model
-from server_stub.inference.repeated_responses import AnyResponse, Responder
+from server_stub.inference.repeated_responses import AnyResponse, Responder, Write
 from server_stub.scheduling.batching import BatchingPolicy, BatchingQueue
 from server_stub.scheduling.model_statistics import Timing
 from server_stub.scheduling.request_queue import FifoQueue, QueuedRequest, RequestQueue
@@ -83,15 +83,15 @@ class ExecutedModel(Model):
     @property
     @override
     def never_waits(self) -> bool:
-        return self._scheduler.never_waits
+        return self._scheduler.never_waits and not self.definition.is_decoupled
 
     @override
-    def infer_at_once(self, request: RepeatedRequest, encode: Callable[[AnyResponse], _Encoded]) -> _Encoded:
+    def infer_at_once(self, request: RepeatedRequest, encode: Callable[[AnyResponse], _Encoded], write: Write) -> _Encoded:
         checked, batch_size, inputs = self._layouts.read(request)
         template = request.template
         responder = template.responder
         if responder is None or responder.definition is not self.definition or responder.version != self.version:
-            responder = template.responder = Responder(self.definition, self.version, template.request)
+            responder = template.responder = Responder(self.definition, self.version, template.request, write)
         with self.in_flight:
             return encode(self._scheduler.execute(QueuedRequest(checked, batch_size, time.monotonic_ns(), None, inputs, responder.respond)))
 

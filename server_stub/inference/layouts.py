@@ -49,7 +49,7 @@ class RequestTemplate:
     layout: Layout | None = None
     """Set by `Layouts` once their model has accepted one of them."""
     responder: Responder | None = None
-    """Set by their model once it has answered one of them at once."""
+    """Set by their model when it is first asked to answer one of them at once."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)  # not frozen, and no tuple: each request makes one, and these take twice as long to make

@@ -11,7 +11,7 @@ from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol.message import InferRequest, InferResponse
 from server_stub.inference.definition import ModelDefinition
 from server_stub.inference.layouts import AnyRequest, RepeatedRequest
-from server_stub.inference.repeated_responses import AnyResponse
+from server_stub.inference.repeated_responses import AnyResponse, Write
 from server_stub.scheduling.model_statistics import FailureReason, Statistics
 from server_stub.tracing.request_trace import RequestTrace
 
@@ -63,11 +63,14 @@ class Model(abc.ABC):
 
     @property
     def never_waits(self) -> bool:
-        """Whether `infer_at_once` may be called."""
+        """Whether `infer_at_once` may be called; never for decoupled models. It may change from request to request."""
         return False
 
-    def infer_at_once(self, request: RepeatedRequest, encode: Callable[[AnyResponse], _Encoded]) -> _Encoded:
-        """What `infer` would return, and raises as it does. Only models that never wait do this."""
+    def infer_at_once(self, request: RepeatedRequest, encode: Callable[[AnyResponse], _Encoded], write: Write) -> _Encoded:
+        """Returns what `infer` would, and raises as it does, without waiting. `encode` gets repeated responses with what `write` returned of them.
+
+        Call it only while `never_waits`.
+        """
         raise AssertionError("this model may wait")
 
     async def responses(

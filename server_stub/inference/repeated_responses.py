@@ -1,57 +1,55 @@
 """Responses to requests that are alike: only their data is made anew, and what is written around it is written once."""
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from perfkit.protocol.message import InferRequest, InferResponse
-from perfkit.protocol.tensor import Tensor, is_encoded_as
+from perfkit.protocol.tensor import is_encoded_as
 from server_stub.executors.array import Arrays
 from server_stub.inference.conversion import make_response
 from server_stub.inference.definition import ModelDefinition
-
-
-@dataclasses.dataclass(slots=True, eq=False)
-class ResponseForm:
-    """What responses have in common that differ in the data of their outputs only."""
-
-    response: InferResponse
-    """One of them, whose outputs have no data."""
-    arrays: Sequence[tuple[str, np.dtype[Any], tuple[int, ...]]]
-    """The model's output for each of the response's: name, type and shape."""
-    written: Any = None
-    """What the front end that the request's template belongs to writes of each of them besides the data; set by it."""
+from server_stub.inference.repetition import MAX_HEAD_BYTES
 
 
 @dataclasses.dataclass(slots=True, eq=False)  # like `RepeatedRequest`
 class RepeatedResponse:
     """A response that is like an earlier one but for the data of its outputs."""
 
-    form: ResponseForm
+    written: Any
+    """What a front end writes of both responses besides the data; see `Write`."""
     data: Sequence[bytes]
-
-    def whole(self) -> InferResponse:
-        """The response with its data."""
-        common = self.form.response
-        outputs = [Tensor(one.name, one.datatype, one.shape, raw) for one, raw in zip(common.outputs, self.data, strict=True)]
-        return dataclasses.replace(common, outputs=tuple(outputs))
+    """Of each output."""
 
 
 AnyResponse: TypeAlias = InferResponse | RepeatedResponse
+Write: TypeAlias = Callable[[InferRequest, InferResponse], tuple[Any, int] | None]
+"""What a front end writes of a response to a request besides the data of its outputs, in a form of its own, and how many bytes that is.
+
+None if it does not write the data of each output by itself, as it is. The request has no data.
+"""
+
+
+class _Form(NamedTuple):
+    """What responses have in common that differ in the data of their outputs only."""
+
+    arrays: Sequence[tuple[str, np.dtype[Any], tuple[int, ...]]]
+    """The model's output for each of the response's: name, type and shape."""
+    written: Any
 
 
 class Responder:
-    """Makes the responses of one version of a model to requests that are alike; of these, `request` is one, with or without data."""
+    """Makes the responses of one version of a model to requests that are alike; `request` is one of these, without data."""
 
-    def __init__(self, definition: ModelDefinition, version: str, request: InferRequest) -> None:
-        self.definition, self.version, self._request = definition, version, request
-        self._form: ResponseForm | None = None
+    def __init__(self, definition: ModelDefinition, version: str, request: InferRequest, write: Write) -> None:
+        self.definition, self.version, self._request, self._write = definition, version, request, write
+        self._form: _Form | None = None
         self._is_first = True
 
     def respond(self, outputs: Arrays) -> AnyResponse:
-        """The response that `make_response` makes; a repeated one if the outputs have the types and shapes of the first one's."""
+        """The response that `make_response` makes; a repeated one if it is like the first one but for its data."""
         if (form := self._form) is not None:
             data = []
             for name, dtype, shape in form.arrays:
@@ -60,19 +58,18 @@ class Responder:
                     break
                 data.append(array.tobytes())
             else:
-                return RepeatedResponse(form, data)
+                return RepeatedResponse(form.written, data)
         response = make_response(self.definition, self.version, self._request, outputs)
         if self._is_first:
-            self._form, self._is_first = _form(response, outputs), False
+            self._form, self._is_first = self._form_of(response, outputs), False
         return response
 
-
-def _form(response: InferResponse, outputs: Arrays) -> ResponseForm | None:
-    """The form of a response; None unless its data is a copy of the model's arrays, as they are."""
-    arrays = [(one.name, outputs[one.name].dtype, outputs[one.name].shape) for one in response.outputs]
-    for one in response.outputs:
-        array = outputs[one.name]
-        if not is_encoded_as(one.datatype, array) or one.shape != array.shape or not isinstance(one.raw, bytes):
+    def _form_of(self, response: InferResponse, outputs: Arrays) -> _Form | None:
+        """The form of a response; None if its data is no copy of the model's arrays, or the rest of it is long or is not written apart from them."""
+        for one in response.outputs:
+            array = outputs[one.name]
+            if not is_encoded_as(array, one.datatype) or one.shape != array.shape or not isinstance(one.raw, bytes):
+                return None
+        if not response.outputs or (written := self._write(self._request, response)) is None or written[1] > MAX_HEAD_BYTES:
             return None
-    stripped = tuple(dataclasses.replace(one, raw=b"") for one in response.outputs)
-    return ResponseForm(dataclasses.replace(response, outputs=stripped), arrays) if arrays else None
+        return _Form([(one.name, outputs[one.name].dtype, one.shape) for one in response.outputs], written[0])

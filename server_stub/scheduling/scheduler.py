@@ -8,7 +8,7 @@ import concurrent.futures
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.override import override
@@ -19,7 +19,10 @@ from server_stub.scheduling.request_queue import QueuedRequest, RequestQueue
 
 
 class BatchResult(NamedTuple):
-    """One response for each request of a batch, an InferResponse or what its `respond` made, or one failure for all. `timing` ends with the failure."""
+    """The responses of a batch in the order of its requests, or one failure for all of them, with which `timing` ends.
+
+    A response is an InferResponse, or what the request's `respond` returned.
+    """
 
     responses: Sequence[Any]
     timing: Timing
@@ -156,8 +159,7 @@ class Scheduler:
         Raises ProtocolError if it is rejected or the model fails.
         """
         if self.never_waits:
-            response: InferResponse = self.execute(queued)
-            return response
+            return cast("InferResponse", self.execute(queued))
         self._queue.add(queued, queued.enqueued_ns)
         queued.is_queued = True
         self._dispatch()
@@ -169,7 +171,10 @@ class Scheduler:
         return queued.outcome
 
     def execute(self, queued: QueuedRequest) -> Any:
-        """The response to a checked request, which is executed now, where `never_waits`. Raises ProtocolError if the model fails."""
+        """Execute a checked request now, and return its response; see `BatchResult`. Raises ProtocolError if the model fails.
+
+        Call it only while `never_waits`.
+        """
         result = self._instances.execute((queued,))
         timing = result.timing
         if queued.trace is not None:

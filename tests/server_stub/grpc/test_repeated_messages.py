@@ -28,7 +28,7 @@ def read(messages, encoded):
         request = protobuf.read_infer_request(protobuf.parse_infer_request(encoded))
         messages.add(encoded, request)
         return request, False
-    return whole_request(known), True
+    return whole_request(known.request(encoded)), True
 
 
 def named(model):
