@@ -77,17 +77,15 @@ class ResponseSender(abc.ABC):
         block = http2.encode_headers([header for header in trailers if header[0].startswith("grpc-")]) if trailers else _OK_BLOCK
         self._send(stream, (), block)
 
-    def _response_frames(self, stream_id: int, message: Sequence[Buffer], stream_window_bytes: int) -> Sequence[Buffer] | None:
+    def _response_frames(self, stream_id: int, message: Sequence[Buffer], window_bytes: int) -> Sequence[Buffer] | None:
         """The pieces of a successful call's whole response, which the caller has to write: its headers, its message, and its trailers.
 
-        None if it takes more than one data frame, or more than the windows allow.
+        None if it takes more than one data frame, or more than the connection's window or the stream's `window_bytes` allow.
         """
         framed_bytes = PREFIX_BYTES
         for buffer in message:
             framed_bytes += len(buffer)
-        if (
-            framed_bytes > self._frame_bytes or framed_bytes > self._window_bytes or framed_bytes > stream_window_bytes or self._table_update
-        ):  # fmt: skip
+        if framed_bytes > self._frame_bytes or framed_bytes > self._window_bytes or framed_bytes > window_bytes or self._table_update:
             return None
         self._window_bytes -= framed_bytes
         self.sent_bytes += framed_bytes

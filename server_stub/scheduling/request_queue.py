@@ -23,7 +23,7 @@ class QueuedRequest:
     inputs: Mapping[str, Any] | None = None
     """The model's inputs as arrays, which `request` may lack; None if they are read from it when it is executed."""
     respond: Callable[[Mapping[str, Any]], Any] | None = None
-    """Makes its response from the model's outputs, if it is executed by itself; None for the InferResponse that they have by themselves."""
+    """Makes its response from the model's outputs, in place of `make_response`. Only for requests that are executed alone."""
     is_queued: bool = False
     """Whether it is in the queue. Set by the scheduler, like `outcome` and `waiter`."""
     outcome: InferResponse | ProtocolError | None = None

@@ -47,7 +47,7 @@ class SharedTensors(NamedTuple):
 
 
 NOT_SHARED = SharedTensors()
-"""What a request has that has no tensors in shared memory."""
+"""The slices of a request without tensors in shared memory."""
 
 
 def resolve_http_request(body: Buffer, header_length: int | None, regions: SharedMemoryRegions) -> tuple[Buffer, int | None, SharedTensors]:

@@ -1,8 +1,35 @@
-"""A connection for literal frames of HTTP/2."""
+"""A connection for literal frames of HTTP/2, and what calls consist of."""
 
 import socket
 
-from tests.server_stub.grpc.session_recorder import GREETING, frames_of
+import numpy as np
+from tritonclient.grpc import service_pb2 as triton
+
+from perfkit.protocol import http2
+from tests.server_stub.grpc.h2_caller import SERVICE, framed
+from tests.server_stub.grpc.session_recorder import GREETING, data_frame, frames_of, headers_frame, trailers_of
+
+ONES = np.ones(16, np.int32).tobytes()
+
+
+def block(method, **more):
+    """The header block of a call."""
+    return http2.encode_headers(
+        [(":method", "POST"), (":path", f"{SERVICE}/{method}"), ("content-type", "application/grpc"), *more.items()]
+    )
+
+
+def infer_request(model="simple", datatype="INT32", raw=ONES):
+    """The framed message of a request whose two inputs have the same data."""
+    message = triton.ModelInferRequest(model_name=model, raw_input_contents=[raw, raw])
+    for name in ("INPUT0", "INPUT1"):
+        message.inputs.add(name=name, datatype=datatype, shape=[1, 16])
+    return framed(message.SerializeToString())
+
+
+def whole_call(stream_id, header_block, message):
+    """The frames of a call with one framed message."""
+    return headers_frame(stream_id, header_block) + data_frame(message, stream_id, end=True)
 
 
 class RawClient:
@@ -43,3 +70,16 @@ class RawClient:
             if one[2] == stream_id:
                 frames.append(one)
         return frames
+
+    def ends(self, *stream_ids):
+        """Read up to the end of all these streams, in whatever order, and return their last headers."""
+        came: dict[int, dict[str, str]] = {}
+        while not came.keys() >= set(stream_ids):
+            kind, flags, stream_id, payload = self.read()
+            if kind == http2.HEADERS and flags & http2.END_STREAM:
+                came[stream_id] = trailers_of(payload)
+        return [came[stream_id] for stream_id in stream_ids]
+
+    def statuses(self, *stream_ids):
+        """The statuses of calls, as `ends` reads them."""
+        return [end["grpc-status"] for end in self.ends(*stream_ids)]

@@ -2,14 +2,12 @@
 
 import types
 
-import numpy as np
 import pytest
-from tritonclient.grpc import service_pb2 as triton
 
 from perfkit.protocol import http2
 from server_stub.grpc.calls import UnaryCall
-from tests.server_stub.grpc.h2_caller import SERVICE, framed
-from tests.server_stub.grpc.raw_client import RawClient
+from tests.server_stub.grpc.h2_caller import framed
+from tests.server_stub.grpc.raw_client import RawClient, block, infer_request, whole_call
 from tests.server_stub.grpc.session_recorder import BLOCK, Unread, data_frame, frames_of, headers_frame, opened, trailers_of
 
 DEADLINE_EXCEEDED = "4"
@@ -19,26 +17,12 @@ def executed(triton_grpc):
     return triton_grpc.get_inference_statistics("simple").model_stats[0].execution_count
 
 
-def request():
-    vector = np.ones(16, np.int32).tobytes()
-    message = triton.ModelInferRequest(model_name="simple", raw_input_contents=[vector, vector])
-    for name in ("INPUT0", "INPUT1"):
-        message.inputs.add(name=name, datatype="INT32", shape=[1, 16])
-    return framed(message.SerializeToString())
-
-
-def block(method, **more):
-    return http2.encode_headers(
-        [(":method", "POST"), (":path", f"{SERVICE}/{method}"), ("content-type", "application/grpc"), *more.items()]
-    )
-
-
 @pytest.mark.parametrize("method", ["ModelInfer", "ModelStreamInfer"])
 def test_a_call_that_has_no_time_is_not_executed(server, triton_grpc, method):
     """Not even by a model on the event loop whose whole request comes with the call's headers."""
     before = executed(triton_grpc)
     with RawClient(server.grpc_port) as client:
-        client.send(headers_frame(block=block(method, **{"grpc-timeout": "0n"})) + data_frame(request(), end=True))
+        client.send(headers_frame(block=block(method, **{"grpc-timeout": "0n"})) + data_frame(infer_request(), end=True))
         frames = client.until(http2.HEADERS, 1, http2.END_STREAM)
     assert http2.DATA not in [one[0] for one in frames]
     assert trailers_of(frames[-1][3])["grpc-status"] == DEADLINE_EXCEEDED
@@ -50,17 +34,12 @@ def test_a_call_without_time_among_others_is_not_executed(server, triton_grpc):
     before = executed(triton_grpc)
     statuses = []
     with RawClient(server.grpc_port) as client:
-        client.send(headers_frame(block=http2.NO_TABLE + blocks["1H"]) + data_frame(request(), end=True))
+        client.send(headers_frame(block=http2.NO_TABLE + blocks["1H"]) + data_frame(infer_request(), end=True))
         client.until(http2.HEADERS, 1, http2.END_STREAM)
         for first in (3, 13):  # the first time, the blocks are not known yet
             calls = [(first + 2 * index, text) for index, text in enumerate(("1H", "0n", "1H", "0n", "0n"))]
-            client.send(b"".join(headers_frame(one, blocks[text]) + data_frame(request(), one, end=True) for one, text in calls))
-            ends: dict[int, str] = {}
-            while len(ends) < len(calls):
-                kind, flags, stream_id, payload = client.read()
-                if kind == http2.HEADERS and flags & http2.END_STREAM:
-                    ends[stream_id] = trailers_of(payload)["grpc-status"]
-            statuses += [ends[one] for one, _ in calls]
+            client.send(b"".join(whole_call(one, blocks[text], infer_request()) for one, text in calls))
+            statuses += client.statuses(*[one for one, _ in calls])
     assert statuses == ["0", DEADLINE_EXCEEDED, "0", DEADLINE_EXCEEDED, DEADLINE_EXCEEDED] * 2
     assert executed(triton_grpc) == before + 5
 

@@ -2,18 +2,16 @@
 
 import random
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tritonclient.grpc import service_pb2 as triton
 
 from perfkit.protocol import http2
 from perfkit.protocol.grpc_call import Status
 from perfkit.protocol.http2 import frame, number_frame
 from server_stub.grpc.whole_calls import read_whole_call
-from tests.server_stub.grpc.h2_caller import SERVICE, framed
-from tests.server_stub.grpc.raw_client import RawClient
+from tests.server_stub.grpc.h2_caller import framed
+from tests.server_stub.grpc.raw_client import RawClient, block, infer_request, whole_call
 from tests.server_stub.grpc.session_recorder import (
     BLOCK,
     call,
@@ -208,28 +206,46 @@ def test_a_header_block_that_another_frame_interrupts_is_a_violation():
         recorder.receive(frame(http2.HEADERS, 0, 5, BLOCK[:1]) + call(b"abc", 7))
 
 
+INFER = block("ModelInfer")
+
+
 def test_a_call_beyond_the_limit_of_calls_is_refused_among_others_that_are_answered_at_once(start_server):
-    vector = np.ones(16, np.int32).tobytes()
-    message = triton.ModelInferRequest(model_name="simple", raw_input_contents=[vector, vector])
-    for name in ("INPUT0", "INPUT1"):
-        message.inputs.add(name=name, datatype="INT32", shape=[1, 16])
-    data = framed(message.SerializeToString())
-    infer, stream = (
-        http2.encode_headers([(":method", "POST"), (":path", f"{SERVICE}/{name}"), ("content-type", "application/grpc")])
-        for name in ("ModelInfer", "ModelStreamInfer")
-    )
-
-    def status(client, stream_id):
-        return trailers_of(client.until(http2.HEADERS, stream_id, http2.END_STREAM)[-1][3])["grpc-status"]
-
+    message = infer_request()
     with start_server("--model", "simple", "--max-calls=1") as server, RawClient(server.grpc_port) as client:
-        client.send(headers_frame(1, http2.NO_TABLE + infer) + data_frame(data, 1, end=True))
+        client.send(whole_call(1, http2.NO_TABLE + INFER, message))
         for stream_id in (3, 5):
-            client.send(headers_frame(stream_id, infer) + data_frame(data, stream_id, end=True))
-            assert status(client, stream_id) == "0"
-        client.send(headers_frame(7, stream) + headers_frame(9, infer) + data_frame(data, 9, end=True))
-        assert status(client, 9) == str(Status.RESOURCE_EXHAUSTED.value)
+            client.send(whole_call(stream_id, INFER, message))
+            assert client.statuses(stream_id) == ["0"]
+        client.send(headers_frame(7, block("ModelStreamInfer")) + whole_call(9, INFER, message))
+        assert client.statuses(9) == [str(Status.RESOURCE_EXHAUSTED.value)]
         client.send(data_frame(b"", 7, end=True))
-        assert status(client, 7) == "0"
-        client.send(headers_frame(11, infer) + data_frame(data, 11, end=True))
-        assert status(client, 11) == "0"
+        assert client.statuses(7) == ["0"]
+        client.send(whole_call(11, INFER, message))
+        assert client.statuses(11) == ["0"]
+
+
+def test_a_known_call_whose_model_fails_ends_with_its_status_between_others(server):
+    good, bad = (infer_request("simple_string", "BYTES", (b"\x01\x00\x00\x00" + text) * 16) for text in (b"1", b"x"))
+    with RawClient(server.grpc_port) as client:
+        client.send(whole_call(1, http2.NO_TABLE + INFER, good) + whole_call(3, INFER, good))
+        client.ends(3)
+        client.send(whole_call(5, INFER, good) + whole_call(7, INFER, bad) + whole_call(9, INFER, good))
+        before, failed, after = client.ends(5, 7, 9)
+        # the same in two data frames, which takes the general way
+        client.send(headers_frame(11, INFER) + data_frame(bad[:9], 11) + data_frame(bad[9:], 11, end=True))
+        assert client.ends(11) == [failed]
+    assert (before["grpc-status"], failed["grpc-status"], after["grpc-status"]) == ("0", str(Status.INVALID_ARGUMENT.value), "0")
+
+
+def test_a_known_call_whose_answer_waits_for_a_window_counts_until_its_deadline_passes(start_server):
+    message, timed = infer_request(), block("ModelInfer", **{"grpc-timeout": "300m"})
+    with start_server("--model", "simple", "--max-calls=1") as server, RawClient(server.grpc_port) as client:
+        client.send(whole_call(1, http2.NO_TABLE + INFER, message))
+        for stream_id in (3, 5):
+            client.send(whole_call(stream_id, timed, message))
+            assert client.statuses(stream_id) == ["0"]
+        client.send(settings_frame(initial_window_size=10) + whole_call(7, timed, message) + whole_call(9, INFER, message))
+        assert client.statuses(9) == [str(Status.RESOURCE_EXHAUSTED.value)]
+        assert client.until(http2.RST_STREAM, 7)[-1][3] == http2.CANCEL.to_bytes(4)
+        client.send(settings_frame(initial_window_size=65_535) + whole_call(11, INFER, message))
+        assert client.statuses(11) == ["0"]

@@ -40,7 +40,9 @@ class FakeTransport(asyncio.Transport):
 class Harness:
     """The connection, its fake transport and its handler."""
 
-    def __init__(self, *, memory=None, max_body_bytes=2**30, **limits):
+    def __init__(self, *, memory=None, max_body_bytes=2**30, prompt=(b"prompt",), **limits):
+        """Bodies that are in `prompt` are answered at once, by themselves."""
+        self._prompt = prompt
         self.transport, self.released = FakeTransport(), asyncio.Semaphore(0)
         self.handed_over: list[bytes] = []
         self.asked: list[Buffer] = []
@@ -59,8 +61,8 @@ class Harness:
         return head.model == "simple"
 
     def answer_at_once(self, head, body):
-        """The body, if it is `prompt`."""
-        return HttpResponse(200, {}, [bytes(body)]) if body == b"prompt" else None
+        """The body, if it is one of `prompt`."""
+        return HttpResponse(200, {}, [bytes(body)]) if body in self._prompt else None
 
     async def respond_to(self, head, body):
         self.asked.append(body)

@@ -233,6 +233,15 @@ async def test_stopping_waits_for_the_large_request_that_has_begun(received_byte
     assert (harness.transport.written, harness.transport.is_open) == (written(data(200_000)), False)
 
 
+async def test_large_requests_that_are_answered_at_once_leave_the_bytes_behind_them_to_the_next_request():
+    large = data(200_000), data(300_000, 1)
+    harness = Harness(prompt=(*large, b"small"))
+    assert harness.receive(asked(large[0]) + asked(large[1]) + asked(b"small")) == b""
+    assert harness.transport.written == written(*large, b"small")
+    assert (harness.asked, harness.transport.reads) == ([], True)
+    harness.connection.close()
+
+
 async def test_any_other_request_is_handed_over_whole_after_a_large_one():
     harness = Harness()
     assert harness.receive(LARGE + STATISTICS) == b""

@@ -9,6 +9,7 @@ import pytest
 
 from perfkit.errors import ProtocolError
 from perfkit.protocol import protobuf, rest, v2_pb2
+from perfkit.protocol.grpc_call import Status
 from server_stub.grpc.calls import StatusError
 from server_stub.grpc.front_end import GrpcFrontEnd
 from server_stub.http.inference import HttpInference, RequestHead
@@ -160,6 +161,20 @@ async def test_a_model_at_its_limit_refuses_at_once_in_the_same_words(service):
     assert (refusal.status, str(refusal)) == (error.value.status, str(error.value))
 
 
+async def test_a_known_message_to_a_model_that_has_been_unloaded_is_refused_at_once_in_the_same_words():
+    repository = open_repository(Options(models=("simple",), is_explicit=True), 1)
+    repository.load()
+    front = GrpcFrontEnd(Service(repository, SharedMemoryRegions(is_allowed=False), Log(Settings(), write=lambda _: None)))
+    path, message = protobuf.method_path("ModelInfer"), infer_message(np.arange(16, dtype=np.int32))
+    call: Any = types.SimpleNamespace(metadata={})
+    await front.methods.unary[path](message, call)
+    await repository.unload_model("simple")
+    refusal = front.methods.at_once[path](message)
+    assert isinstance(refusal, StatusError)
+    assert (refusal.status, str(refusal)) == (Status.NOT_FOUND, "Request for unknown model: 'simple' has no available versions")
+    repository.close()
+
+
 def http_request(values, header_length=None, **members):
     inputs = [
         {"name": name, "datatype": "INT32", "shape": [1, 16], "parameters": {"binary_data_size": values.nbytes}}
@@ -218,8 +233,10 @@ async def test_forms_of_outputs_are_the_same_at_once(service, members):
 
 
 @pytest.mark.parametrize("observed", ["log", "trace", "regions"])
-async def test_a_body_is_not_answered_at_once_if_it_is_logged_or_traced_or_may_be_in_shared_memory(service, observed, monkeypatch):
-    service = Service(service.repository, SharedMemoryRegions(is_allowed=False), Log(Settings(), write=lambda _: None), tracer=Tracer())
+async def test_a_body_is_not_answered_at_once_if_it_is_logged_or_traced_or_may_be_in_shared_memory(service, observed, tmp_path):
+    service = Service(
+        service.repository, SharedMemoryRegions(tmp_path, is_allowed=True), Log(Settings(), write=lambda _: None), tracer=Tracer()
+    )
     front, request = HttpInference(service), http_request(np.arange(16, dtype=np.int32))
     await front.respond_to(*request)
     assert front.answer_at_once(*request) is not None
@@ -228,7 +245,8 @@ async def test_a_body_is_not_answered_at_once_if_it_is_logged_or_traced_or_may_b
     elif observed == "trace":
         service.tracer.settings.is_on = True
     else:
-        monkeypatch.setattr(SharedMemoryRegions, "__len__", lambda _: 1)
+        (tmp_path / "region").write_bytes(bytes(4))
+        service.regions.register("r", "/region", 0, 4)
     assert front.answer_at_once(*request) is None
 
 
