@@ -37,6 +37,7 @@ class GrpcFrontEnd(GrpcPort):
     def __init__(self, service: Service) -> None:
         self._repository, self._regions, self._log, self._tracer = service.repository, service.regions, service.log, service.tracer
         self._messages = RepeatedMessages()
+        self._encode, self._write = self._messages.encode, self._messages.write
         methods = administrative_methods(service)
         paths = {protobuf.method_path(name): _unary(name, method) for name, method in methods.items()}
         unary = {_HEALTH_CHECK: self._health, **paths, protobuf.method_path("ModelInfer"): self._infer}
@@ -59,7 +60,7 @@ class GrpcFrontEnd(GrpcPort):
         if self._tracer.is_on:
             trace = self._tracer.start("GRPC", model.definition.name, call.metadata.get(KEY, ""), arrived_ns, arrived_ns)
         try:
-            return await model.infer(request, arrived_ns, lambda response: self._messages.encode(finish(response)), trace)
+            return await model.infer(request, arrived_ns, lambda response: self._encode(finish(response)), trace)
         finally:
             if trace is not None:
                 call.on_sent(functools.partial(self._tracer.finish, trace, time.monotonic_ns()))
@@ -72,7 +73,7 @@ class GrpcFrontEnd(GrpcPort):
             model = self._repository.find(common.model, common.version)
             if not model.never_waits:
                 return None
-            return model.infer_at_once(known.request(encoded), self._messages.encode, self._messages.write)
+            return model.infer_at_once(known.request(encoded), self._encode, self._write)
         except Exception as error:  # noqa: BLE001 - as in `_stream`
             return self._refusal(error)
 

@@ -62,6 +62,7 @@ class ExecutedModel(Model):
         for timing, requests in warmed:
             self._statistics.add_execution(timing, requests)
         self._scheduler = Scheduler(_make_queue(definition, executor.batch_rows), instances, self._statistics)
+        self._scheduler.never_waits &= not definition.is_decoupled
 
     @override
     async def infer(
@@ -83,7 +84,7 @@ class ExecutedModel(Model):
     @property
     @override
     def never_waits(self) -> bool:
-        return self._scheduler.never_waits and not self.definition.is_decoupled
+        return self._scheduler.never_waits
 
     @override
     def infer_at_once(self, request: RepeatedRequest, encode: Callable[[AnyResponse], _Encoded], write: Write) -> _Encoded:
