@@ -80,7 +80,7 @@ class Reply:
     paced_ns: int = 0
     responses_ns: Sequence[int] = ()
     sequence_id: int | str = 0
-    """That of the sequence whose step this was; 0 for a request of none."""
+    """The ID of the sequence whose step this request was; 0 for a request of no sequence."""
     replica: int = 0
     """The position of the address in `ConnectionCounts.by_address`; only where that is not empty."""
     is_own_limit: bool = False
@@ -178,7 +178,7 @@ class ConnectTimes:
 
     @classmethod
     def merged(cls, parts: "Iterable[ConnectTimes]") -> "ConnectTimes":
-        """Those of several transports together."""
+        """The connect times of several transports together."""
         return cls([counts for part in parts if (counts := part.counts()).count])
 
 
@@ -345,7 +345,7 @@ class OneAddress:
         return await question(self)
 
     async def ask_all(self, question: Callable[[Any], Awaitable[_T]]) -> Mapping[str, _T]:
-        """The same, by an empty name."""
+        """What `question` returns for this transport, by an empty name."""
         return {"": await question(self)}
 
 
