@@ -23,7 +23,6 @@ from perfkit.cli.options import (
 from perfkit.cli.output import reader_may_leave
 from perfkit.cli.run_session import RunSession, print_nothing
 from perfkit.cli.url_scenario import add_scenario_or_url_options, scenario_source
-from perfkit.process.entry import lean_libraries
 from perfkit.process.start_module import DRAWING, SAMPLER, WORKER, end_started_ahead, start_ahead
 
 if TYPE_CHECKING:
@@ -83,10 +82,8 @@ def _execute(options: argparse.Namespace) -> ExitCode:
 def _run(options: argparse.Namespace) -> ExitCode:
     from perfkit.errors import UsageError
     from perfkit.result.output_folder import default_folder, locked
-
-    with lean_libraries():
-        from perfkit.scenario.file import document_with_settings, make_cases, scenario_text
-        from perfkit.scenario.load import SearchLoadSpec
+    from perfkit.scenario.file import document_with_settings, make_cases, scenario_text
+    from perfkit.scenario.load import SearchLoadSpec
 
     source = scenario_source(options)
     if options.machines and options.fleet is None and document_with_settings(source, options.settings).get("fleet") is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from perfkit.cli.drawing import add_missing_report, draw_report
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.options import publish_at
-from perfkit.process.entry import collect_from_now_on, lean_libraries
+from perfkit.process.entry import collect_from_now_on, without_blas_threads
 from perfkit.process.start_module import DRAWING, start_ahead
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class RunSession:
     """What all runs of one command share: the progress display, and the signals that interrupt them."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        with lean_libraries():
+        with without_blas_threads():
             importlib.import_module("perfkit.measurement.lifecycle")
         collect_from_now_on()
         from perfkit.cli.signals import SignalHandler
@@ -36,10 +36,7 @@ class RunSession:
         self._writes_reports, self._interruption = not options.no_report, Interruption()
         self._signals = SignalHandler(self._interruption, self._say_that_it_stops)
         self._is_drawing, self._added_ns = False, options.budget
-        self._common: dict[str, Any] = {
-            "publish_at": publish_at(options),
-            "resume": options.resume,
-        }
+        self._common: dict[str, Any] = {"publish_at": publish_at(options), "resume": options.resume}
         self.has_stored = True
         """Whether the last measurement is stored."""
         self.last_notes: list[str] = []

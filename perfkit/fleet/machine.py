@@ -72,7 +72,7 @@ class MachineShare(GroupListener):
         try:
             # a long warm-up's arrivals are counted, which must not delay the clock's comparisons
             specs = await asyncio.to_thread(self._specs)
-            async with self._workers.group(specs, self, part, self._begin_at) as self._group:
+            async with self._workers.group(specs, self, part, begin_at=self._begin_at) as self._group:
                 if self._renewed:  # before they were started
                     self._group.renew(self._renewed)
                 recorded = await run_with_side_tasks(self._group.run(), self._send_progress())

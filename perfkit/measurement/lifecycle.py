@@ -19,7 +19,7 @@ from perfkit.measurement.run_target import RunTarget, open_target
 from perfkit.measurement.scenario_run import MeasuredScenario, ScenarioRun
 from perfkit.measurement.secret_renewal import SecretRenewal
 from perfkit.measurement.shared_memory import Connect, run_regions
-from perfkit.process.start_module import DRAWING, SAMPLER, end_started_ahead, start_ahead, wait_until_idle
+from perfkit.process.start_module import DRAWING, SAMPLER, end_started_ahead, is_started_ahead, start_ahead, wait_until_idle
 from perfkit.result.file import ResultWriter
 from perfkit.result.output_folder import locked
 from perfkit.scenario.file import LoadedScenario, scenario_document
@@ -232,8 +232,8 @@ async def _execute(
             RunProcesses(clock, are_of_one_run=True) if processes is None else contextlib.nullcontext(processes) as used,
             contextlib.AsyncExitStack() as ending,
         ):
-            _start_children(active, used, ending)
-            with pinned(placement.driver):  # after server, workers and samplers have started, which would inherit it
+            await _start_children(active, used, ending)
+            with pinned(placement.driver):  # after server, workers and perhaps a sampler have started, which would inherit it
                 for run in active:  # before the samplers are waited for, so that a wrong target is reported at once
                     with run.ending():
                         check_connections(run.scenario)
@@ -244,7 +244,7 @@ async def _execute(
                             for name, one in run.plain.items()
                         }
                         await run.probe_target(target if run is first else target.of(run.loaded), shared)
-            if not _has_load_left(runs, used):
+            if not _prepare_load(runs, used):
                 return
             await _join_fleet(runs, target, ending, clock)
             # the sampler starts while this process imports; what will draw the report has imported before the load begins
@@ -287,10 +287,10 @@ async def _execute(
                 run.save()
 
 
-def _has_load_left(runs: Sequence[ScenarioRun], processes: RunProcesses) -> bool:
-    """Whether any probed run has load points left to measure; those get a sampler, and their environment the load generator."""
+def _prepare_load(runs: Sequence[ScenarioRun], processes: RunProcesses) -> bool:
+    """Starts a sampler, and adds the load generator to the environments; returns whether any probed run has load points left to measure."""
     if runs[0].scenario.telemetry and any(run.is_active for run in runs):
-        processes.start_sampler_ahead()  # not sooner: two CPUs are busy with this process and the one that will draw the report
+        processes.start_sampler_ahead()
     for run in runs:
         with run.ending():
             if run.is_active:
@@ -336,13 +336,20 @@ async def _point_runs(runs: Sequence[ScenarioRun]) -> "Mapping[ScenarioRun, Poin
     return {run: PointRun(run) for run in runs}
 
 
-def _start_children(runs: Sequence[ScenarioRun], processes: RunProcesses, ending: contextlib.AsyncExitStack) -> None:
-    """Has worker processes of this machine send the load, unless a fleet does; one of them imports its libraries while the target is probed."""
+async def _start_children(runs: Sequence[ScenarioRun], processes: RunProcesses, ending: contextlib.AsyncExitStack) -> None:
+    """Starts processes that import their libraries while the target is probed: a worker, unless a fleet sends the load, and a sampler.
+
+    Two CPUs are busy with this process and a worker, then with the one that will draw the report; the sampler waits for that one, if there is one.
+    """
     ending.callback(end_started_ahead, SAMPLER)
     if runs[0].scenario.fleet is None:
         processes.workers.start_ahead()
         for run in runs:
             run.local = processes.workers
+    if runs[0].scenario.telemetry and not is_started_ahead(DRAWING):
+        processes.start_sampler_ahead()
+    if any(run.is_search for run in runs):
+        await wait_until_idle(DRAWING, _IDLE_WITHIN_S)  # its imports would slow the answers that say where a search begins
 
 
 async def _join_fleet(runs: Sequence[ScenarioRun], target: RunTarget, machines: contextlib.AsyncExitStack, clock: Clock) -> None:

@@ -127,17 +127,19 @@ class LoadGenerator:
             telemetry.follow()
             return await self._fleet.run_point(spec, workers, listener, set_loop)
         assert self._local is not None
-        readings = asyncio.ensure_future(telemetry.begin())
 
-        async def begin_at() -> int | None:
-            await readings
-            at_ns = None if start is None else await start.begin()
-            set_loop(group)  # only now: until then an interrupt ends the wait
+        async def begin_at() -> int:
+            assert start is not None
+            at_ns = await start.begin()
+            set_loop(group)  # only now: until then an interrupt ends the start
             return at_ns
 
         specs = spec.split(workers, self._placement.driver)
+        readings = asyncio.ensure_future(telemetry.begin())
         try:
-            async with self._local.group(specs, listener, begin_at=begin_at) as group:
+            async with self._local.group(specs, listener, begins_after=readings, begin_at=None if start is None else begin_at) as group:
+                if start is None:
+                    set_loop(group)
                 telemetry.follow(group.pids)
                 return await group.run()
         finally:

@@ -136,6 +136,7 @@ class PointRun:
 
             while not attempts or (reason := self._repeats(extension, attempts[-1])):
                 if attempts:
+                    run.interruption.loop = None  # that of the attempt before
                     run.observer.note_added(f"{run.title and f'{run.title}: '}{title_of(load_point)}: {reason}.")
                 observation.point_begins(begins)
                 workloads = [run.workloads[key] for key in keys]  # again, since secrets may have changed

@@ -11,9 +11,8 @@ import sys
 from collections.abc import Iterator
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-# read when NumPy is imported, and when pydantic makes its first model. perfkit multiplies no large matrices, and the threads for that, one for
-# each CPU, wait for work in a loop at first. Plugins of pydantic would watch models that are none of theirs, and looking for them takes 10 ms
-_FOR_LIBRARIES = {"OPENBLAS_NUM_THREADS": "1", "PYDANTIC_DISABLE_PLUGINS": "__all__"}
+# read when NumPy is imported. perfkit multiplies no large matrices, and the threads for that, one for each CPU, wait for work in a loop at first
+_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 _is_collection_paused = False
 
 
@@ -28,7 +27,7 @@ def become_module(*, dies_with_parent: bool) -> None:
     if dies_with_parent:
         die_with_parent()
     if module.startswith("perfkit."):
-        _set_for_libraries()
+        os.environ.setdefault(_BLAS_THREADS, "1")
     importlib.import_module(module.partition(".")[0])  # perfkit, or the bundled server of the same version
     sys.path.remove(folder)
     try:
@@ -38,21 +37,15 @@ def become_module(*, dies_with_parent: bool) -> None:
 
 
 @contextlib.contextmanager
-def lean_libraries() -> Iterator[None]:
-    """Has NumPy start no threads, and pydantic no plugins, if they are imported in the block; afterwards the environment, which servers inherit, is as it was."""
-    added = _set_for_libraries()
+def without_blas_threads() -> Iterator[None]:
+    """Has NumPy start no threads if it is imported in the block; afterwards the environment, which servers inherit, is as it was."""
+    is_set = _BLAS_THREADS in os.environ
+    os.environ.setdefault(_BLAS_THREADS, "1")
     try:
         yield
     finally:
-        for name in added:
-            del os.environ[name]
-
-
-def _set_for_libraries() -> list[str]:
-    """Sets the variables of `_FOR_LIBRARIES` that the user has not set, and returns their names."""
-    added = [name for name in _FOR_LIBRARIES if name not in os.environ]
-    os.environ.update({name: _FOR_LIBRARIES[name] for name in added})
-    return added
+        if not is_set:
+            del os.environ[_BLAS_THREADS]
 
 
 def start_without_collection() -> None:

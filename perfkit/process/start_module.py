@@ -73,6 +73,11 @@ def start_ahead(module: str, *, reads_stderr: bool = False) -> None:
             _ahead[module] = spawn(module_command(module), module_environment(os.environ), reads_stderr=reads_stderr)
 
 
+def is_started_ahead(module: str) -> bool:
+    """Whether `start_ahead` has started a process of this module that nobody has used yet."""
+    return module in _ahead
+
+
 async def wait_until_idle(module: str, within_s: float) -> None:
     """Waits until the process that `start_ahead` has started for this module, if any, is idle, which it says by its first output.
 

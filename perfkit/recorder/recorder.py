@@ -2,7 +2,6 @@
 
 import collections
 import itertools
-import struct
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
 
 import numpy as np
@@ -14,6 +13,17 @@ from perfkit.recorder.batches import BatchRecorder, tally
 from perfkit.recorder.failures import FailureKinds
 from perfkit.recorder.recent import LiveFigures, RecentReplies
 from perfkit.recorder.recording import AddressRecorder, AnswerTotals, Labels, Recording
+from perfkit.recorder.reply_batch import (
+    CODES,
+    IN_DISTRIBUTION,
+    IS_ABANDONED,
+    IS_ANSWERED,
+    IS_FAILED,
+    IS_TIMED,
+    IS_UNANSWERED,
+    IS_UNTIMED,
+    ReplyBatch,
+)
 from perfkit.recorder.series import Instants, Series, SeriesRecorder
 from perfkit.recorder.stops import StopDetector
 from perfkit.recorder.streamed_times import EVENTS, RESPONSES, streamed_times
@@ -24,26 +34,12 @@ from perfkit.units import NS_PER_S
 _BATCH = 1024
 # smaller batches delay the arrivals of an open loop less, and cost a little more in total
 _OPEN_BATCH = 256
-# replies come in bursts: a step with each reply would add up; batches are multiples of it
+# replies come in bursts: a step with each reply would add up
 _STEP_EVERY = 8
 _STEP_RESPONSES = 8192
 """About as many responses to streamed requests are counted in one step."""
 
-# distributions hold answers, and requests without an answer at their age, which is a lower bound
-_IN_DISTRIBUTION = (Outcome.OK, Outcome.INVALID_OUTPUT, Outcome.TIMED_OUT, Outcome.UNFINISHED)
-_CODES = {outcome: code for code, outcome in enumerate(Outcome)}
-# tables by code, since the cost of `np.isin` hardly depends on the number of requests
-_IS_TIMED = np.array([outcome in _IN_DISTRIBUTION for outcome in Outcome])
-# the server may still be working on a request that timed out or is unfinished
-_IS_ANSWERED = np.array([outcome not in (Outcome.TIMED_OUT, Outcome.UNFINISHED) for outcome in Outcome])
 _OK, _ABANDONED = Outcome.OK, Outcome.ABANDONED
-_IS_ABANDONED = np.array([outcome is _ABANDONED for outcome in Outcome])
-_IS_FAILED = np.array([outcome not in (_OK, _ABANDONED) for outcome in Outcome])
-_IS_UNTIMED = _IS_FAILED & ~_IS_TIMED
-# a failure that a stop of the generator may have caused
-_IS_UNANSWERED = np.array(
-    [outcome in (Outcome.TIMED_OUT, Outcome.CONNECT_FAILED, Outcome.BROKEN, Outcome.UNFINISHED) for outcome in Outcome]
-)
 WAITED = "waited"
 """The name of the limit on what `stats.slo` calls waited: the response time, in a closed loop the service time."""
 _ENDED = {"input_tokens": "input_tokens_ended", "output_tokens": "output_tokens_ended"}
@@ -105,7 +101,7 @@ class Recorder:
         self._drops: list[tuple[Instants, bool]] = []
         self._work: Iterator[None] | None = None
         self._is_open, self._some_leave, self._some_retry = is_open, some_leave, some_retry
-        self._recent = RecentReplies(is_open=is_open, timed=_IN_DISTRIBUTION) if is_live else None
+        self._recent = RecentReplies(is_open=is_open, timed=IN_DISTRIBUTION) if is_live else None
         self._batch_size = _OPEN_BATCH if is_open else _BATCH
         self._series = SeriesRecorder(window_start_ns if series_start_ns is None else series_start_ns, window_end_ns, surge_slot_ns)
         window_ns = None if window_end_ns is None else window_end_ns - window_start_ns
@@ -160,7 +156,7 @@ class Recorder:
             self._take_step()
 
     def _take_step(self) -> None:
-        """A step of the last batch, if it is not recorded yet; the first one of the new batch if that is full."""
+        """Takes a step of the batch that is being recorded, and begins with the next batch if that is full."""
         if self._work is not None and next(self._work, self) is self:
             self._work = None
         if len(self._batch) >= self._batch_size:
@@ -177,7 +173,7 @@ class Recorder:
     def add_untimed(self, reply: Reply) -> None:
         """Takes a reply that is in no figure, but which the server counts."""
         sent = reply.attempts if isinstance(reply, RetriedReply) else (reply,)
-        codes, service_ns = np.array([_CODES[one.outcome] for one in sent]), np.array([one.finished_ns - one.started_ns for one in sent])
+        codes, service_ns = np.array([CODES[one.outcome] for one in sent]), np.array([one.finished_ns - one.started_ns for one in sent])
         self._answer_totals = AnswerTotals.added((self._answer_totals, AnswerTotals.counted(codes, service_ns)))
 
     def drop(self, intended_ns: Instants, is_late: bool) -> None:
@@ -241,42 +237,39 @@ class Recorder:
         self._finish_work()
         if self._stops is not None:
             self._stops.check()  # before the replies that a stop touched are recorded
-        batch, self._batch = self._batch, []
-        self._recorded += len(batch)
-        self._work = self._steps(batch, window_end_ns)
+        replies, self._batch = self._batch, []
+        self._recorded += len(replies)
+        self._work = self._steps(ReplyBatch(replies, self._window_start_ns, window_end_ns, is_open=self._is_open))
 
     def _finish_work(self) -> None:
         if self._work is not None:
             collections.deque(self._work, maxlen=0)
             self._work = None
 
-    def _steps(self, batch: list[Reply], window_end_ns: int | None) -> Iterator[None]:
-        started = _instants([reply.started_ns for reply in batch])
-        finished = _instants([reply.finished_ns for reply in batch])
-        codes = _codes([reply.outcome for reply in batch])
-        intended = _instants([reply.intended_ns for reply in batch]) if self._is_open else started
-        self._count_awaited(batch, started)
-        self._count_answers(batch, intended, started, finished, codes, window_end_ns)
+    def _steps(self, batch: ReplyBatch) -> Iterator[None]:
+        intended, started, finished, codes = batch.intended_ns, batch.started_ns, batch.finished_ns, batch.codes
+        self._count_awaited(batch)
+        self._count_answers(batch)
         yield
-        tokens = None if self._count_tokens is None else token_figures(batch)
-        good = self._good(batch, intended, finished, tokens)
-        yield from self._count_ended(finished, codes, good, window_end_ns)
-        self._record_further(window_end_ns)
+        tokens = None if self._count_tokens is None else token_figures(batch.replies)
+        good = self._good(batch, tokens)
+        yield from self._count_ended(batch, good)
+        self._record_further(batch)
         yield
-        timed = self._timed(batch, codes, intended, window_end_ns)
+        timed = self._timed(batch)
         if self._recent is not None:
             self._recent.add(intended, started, finished, timed)
-        self._add_to_series(intended, finished, codes, good)
+        self._add_to_series(batch, good)
         yield
         self._series.add_times(intended[timed], (finished - intended)[timed])
         yield
-        inside = self._is_inside(intended, window_end_ns)
-        streamed = yield from self._count_responses(batch, intended, finished, timed, inside, window_end_ns)
+        inside = batch.is_inside(intended)
+        streamed = yield from self._count_responses(batch, timed, inside)
         if self._addresses is not None:
-            replicas = np.array([reply.replica for reply in batch], dtype=np.int64)
-            ok_inside = self._is_inside(finished, window_end_ns) & (codes == _CODES[_OK])
+            replicas = np.array([reply.replica for reply in batch.replies], dtype=np.int64)
+            ok_inside = batch.is_inside(finished) & (codes == CODES[_OK])
             yield from self._addresses.add(replicas, intended, finished, codes, timed, inside, ok_inside)
-        per_token = {} if tokens is None else self._record_tokens(tokens, intended, finished, inside, window_end_ns)
+        per_token = {} if tokens is None else self._record_tokens(batch, tokens, inside)
         if not inside.any():
             return
         self._last_finished_ns = max(self._last_finished_ns, int(finished[inside].max()))
@@ -287,7 +280,7 @@ class Recorder:
             times["start_delay"] = places, (started - intended)[places]
         times |= {**streamed, **per_token}
         if self._is_open:
-            paced = _instants([reply.paced_ns for reply in batch])
+            paced = batch.paced_ns()
             times["pacing_delay"] = np.flatnonzero(inside), (paced - intended)[inside]
             if int((paced - intended).max()) > LATE_NS:
                 late = places[(paced - intended)[places] > LATE_NS]
@@ -295,7 +288,7 @@ class Recorder:
                 times["late_least"] = late, (finished - paced)[late]
         if self._stops is not None and (touched := self._stops.touched(intended, finished)) is not None:
             self._batches.count("touched", intended[inside & touched.mask])
-            self._batches.count("touched_failed", intended[inside & touched.mask & _IS_UNANSWERED[codes]])
+            self._batches.count("touched_failed", intended[inside & touched.mask & IS_UNANSWERED[codes]])
             own = places[touched.mask[places]]
             for name, change_ns in (
                 ("touched_time", 0),
@@ -303,81 +296,70 @@ class Recorder:
                 ("touched_most", touched.later_ns[own]),
             ):
                 times[name] = own, np.maximum((finished - intended)[own] + change_ns, 0)
-        for name, is_of_kind in (("abandoned_time", _IS_ABANDONED), ("failure_time", _IS_UNTIMED)):
+        for name, is_of_kind in (("abandoned_time", IS_ABANDONED), ("failure_time", IS_UNTIMED)):
             if (own := np.flatnonzero(inside & is_of_kind[codes])).size:
                 times[name] = own, (finished - started)[own]
-        places = np.flatnonzero(inside & _IS_FAILED[codes])
-        yield from self._batches.add(intended, codes, inside, times, {int(place): batch[place].payload for place in places})
+        places = np.flatnonzero(inside & IS_FAILED[codes])
+        yield from self._batches.add(intended, codes, inside, times, {int(place): batch.replies[place].payload for place in places})
 
-    def _timed(self, batch: list[Reply], codes: Instants, intended_ns: Instants, window_end_ns: int | None) -> npt.NDArray[np.bool_]:
+    def _timed(self, batch: ReplyBatch) -> npt.NDArray[np.bool_]:
         """Which replies have times; those that might have been given up and were not are counted instead."""
-        timed: npt.NDArray[np.bool_] = _IS_TIMED[codes]
+        timed: npt.NDArray[np.bool_] = IS_TIMED[batch.codes]
         if not self._some_leave:
             return timed
-        may_leave: npt.NDArray[np.bool_] = np.array([reply.may_leave for reply in batch], dtype=bool)
-        early_ns = intended_ns[timed & may_leave]
-        self._batches.count("answered_early", early_ns[self._is_inside(early_ns, window_end_ns)])
+        may_leave: npt.NDArray[np.bool_] = np.array([reply.may_leave for reply in batch.replies], dtype=bool)
+        early_ns = batch.intended_ns[timed & may_leave]
+        self._batches.count("answered_early", early_ns[batch.is_inside(early_ns)])
         return timed & ~may_leave
 
-    def _count_answers(
-        self,
-        batch: list[Reply],
-        begun_ns: Instants,
-        started_ns: Instants,
-        finished_ns: Instants,
-        codes: Instants,
-        window_end_ns: int | None,
-    ) -> None:
+    def _count_answers(self, batch: ReplyBatch) -> None:
         """Counts what the server saw; where requests are sent again, the attempts, by the window of their request and the second of their start."""
+        started_ns, finished_ns, codes = batch.started_ns, batch.finished_ns, batch.codes
         if self._some_retry:
-            attempts = Attempts.of(batch, begun_ns, started_ns, finished_ns, codes)
-            self._count_attempts(attempts, window_end_ns)
+            attempts = Attempts.of(batch.replies, batch.intended_ns, started_ns, finished_ns, codes)
+            self._count_attempts(batch, attempts)
             started_ns, finished_ns, codes = attempts.started_ns, attempts.finished_ns, attempts.codes
-            self._series.add_attempts_answered(finished_ns[_IS_ANSWERED[codes]])
+            self._series.add_attempts_answered(finished_ns[IS_ANSWERED[codes]])
         self._answer_totals = AnswerTotals.added((self._answer_totals, AnswerTotals.counted(codes, finished_ns - started_ns)))
 
-    def _count_attempts(self, attempts: Attempts, window_end_ns: int | None) -> None:
+    def _count_attempts(self, batch: ReplyBatch, attempts: Attempts) -> None:
         for name, instants_ns in attempts.counts():
-            self._batches.count(name, instants_ns[self._is_inside(instants_ns, window_end_ns)])
-        is_inside = self._is_inside(attempts.started_ns, window_end_ns)
+            self._batches.count(name, instants_ns[batch.is_inside(instants_ns)])
+        is_inside = batch.is_inside(attempts.started_ns)
         self._count_seconds(self._attempts_per_s, attempts.started_ns[is_inside])
         self._count_seconds(self._retries_per_s, attempts.started_ns[is_inside & attempts.is_retry])
 
-    def _add_to_series(self, intended_ns: Instants, finished_ns: Instants, codes: Instants, good: npt.NDArray[np.bool_]) -> None:
-        self._series.add_answered(finished_ns[_IS_ANSWERED[codes] & ~_IS_ABANDONED[codes]])
-        self._series.add_scheduled(intended_ns[~_IS_ABANDONED[codes]])
+    def _add_to_series(self, batch: ReplyBatch, good: npt.NDArray[np.bool_]) -> None:
+        intended_ns, finished_ns, codes = batch.intended_ns, batch.finished_ns, batch.codes
+        self._series.add_answered(finished_ns[IS_ANSWERED[codes] & ~IS_ABANDONED[codes]])
+        self._series.add_scheduled(intended_ns[~IS_ABANDONED[codes]])
         if self._series.has_surge:
-            self._series.add_good(intended_ns[good & (codes == _CODES[_OK])])
-            self._series.add_in_flight(intended_ns, finished_ns[codes != _CODES[Outcome.UNFINISHED]])
+            self._series.add_good(intended_ns[good & (codes == CODES[_OK])])
+            self._series.add_in_flight(intended_ns, finished_ns[codes != CODES[Outcome.UNFINISHED]])
 
-    def _count_awaited(self, batch: list[Reply], started_ns: Instants) -> None:
+    def _count_awaited(self, batch: ReplyBatch) -> None:
         if self._awaited_ns is not None:
-            sent_ns = _instants([reply.paced_ns for reply in batch]) if self._is_open else started_ns
+            sent_ns = batch.paced_ns() if self._is_open else batch.started_ns
             self.answered_awaited += int(np.count_nonzero(sent_ns <= self._awaited_ns))
 
     def _count_responses(
-        self,
-        batch: list[Reply],
-        intended_ns: Instants,
-        finished_ns: Instants,
-        timed: npt.NDArray[np.bool_],
-        inside: npt.NDArray[np.bool_],
-        window_end_ns: int | None,
+        self, batch: ReplyBatch, timed: npt.NDArray[np.bool_], inside: npt.NDArray[np.bool_]
     ) -> Generator[None, None, Mapping[str, tuple[Instants, Instants]]]:
         """Counts the responses to streamed requests, if they are any, in steps; their times, as `StreamedTimes.times`."""
         if not self._is_streamed:
             return {}
+        replies, intended_ns = batch.replies, batch.intended_ns
         if self._recent is not None:
-            self._recent.add_first(batch, intended_ns)
+            self._recent.add_first(replies, intended_ns)
         names = RESPONSES if self._count_tokens is None else EVENTS
-        responses = np.cumsum([len(reply.responses_ns) for reply in batch])
-        ends = [*(np.flatnonzero(np.diff(responses // _STEP_RESPONSES)) + 1).tolist(), len(batch)]
+        responses = np.cumsum([len(reply.responses_ns) for reply in replies])
+        ends = [*(np.flatnonzero(np.diff(responses // _STEP_RESPONSES)) + 1).tolist(), len(replies)]
         times = collections.defaultdict[str, list[tuple[Instants, Instants]]](list)
         for first, end in itertools.pairwise([0, *ends]):
             part = slice(first, end)
-            streamed = streamed_times(batch[part], intended_ns[part], finished_ns[part], timed[part], inside[part], names)
+            streamed = streamed_times(replies[part], intended_ns[part], batch.finished_ns[part], timed[part], inside[part], names)
             self._responses += streamed.instants_ns.size
-            self._batches.count("responses_ended", streamed.instants_ns[self._is_inside(streamed.instants_ns, window_end_ns)])
+            self._batches.count("responses_ended", streamed.instants_ns[batch.is_inside(streamed.instants_ns)])
             for name, requests in streamed.counts.items():
                 self._batches.count(name, intended_ns[part][requests])
             for name, (requests, values_ns) in streamed.times.items():
@@ -387,43 +369,36 @@ class Recorder:
             name: (np.concatenate([one for one, _ in parts]), np.concatenate([one for _, one in parts])) for name, parts in times.items()
         }
 
-    def _good(self, batch: list[Reply], begun_ns: Instants, finished_ns: Instants, tokens: TokenFigures | None) -> npt.NDArray[np.bool_]:
+    def _good(self, batch: ReplyBatch, tokens: TokenFigures | None) -> npt.NDArray[np.bool_]:
         """Which requests are within each limit; one has no first response, or no further token, is not beyond the limit of those."""
-        good = np.ones(len(batch), dtype=bool)
+        good, begun_ns = np.ones(len(batch.replies), dtype=bool), batch.intended_ns
         for name, limit_ns in self._good_within_ns.items():
             if name == PER_TOKEN_TIME:
                 good &= True if tokens is None else tokens.per_token_ns <= limit_ns
             elif name == WAITED:
-                good &= finished_ns - begun_ns <= limit_ns
+                good &= batch.finished_ns - begun_ns <= limit_ns
             else:
-                first_ns = np.array([reply.responses_ns[0] if reply.responses_ns else 0 for reply in batch], dtype=np.int64)
+                first_ns = np.array([reply.responses_ns[0] if reply.responses_ns else 0 for reply in batch.replies], dtype=np.int64)
                 good &= first_ns - begun_ns <= limit_ns
         return good
 
     def _record_tokens(
-        self, tokens: TokenFigures, intended_ns: Instants, finished_ns: Instants, inside: npt.NDArray[np.bool_], window_end_ns: int | None
+        self, batch: ReplyBatch, tokens: TokenFigures, inside: npt.NDArray[np.bool_]
     ) -> Mapping[str, tuple[Instants, Instants]]:
         """Counts what servers report of the requests of the window, and the tokens of those that ended in it; the times per token."""
-        ended = self._is_inside(finished_ns, window_end_ns)
+        ended = batch.is_inside(batch.finished_ns)
         for name, (places, amounts) in tokens.counts.items():
-            self._batches.count(name, intended_ns[places], amounts * inside[places])
+            self._batches.count(name, batch.intended_ns[places], amounts * inside[places])
             if name in _ENDED:
-                self._batches.count(_ENDED[name], finished_ns[places], amounts * ended[places])
+                self._batches.count(_ENDED[name], batch.finished_ns[places], amounts * ended[places])
         known = np.flatnonzero(inside & (tokens.per_token_ns >= 0))
         return {PER_TOKEN_TIME: (known, tokens.per_token_ns[known])}
 
-    def _is_inside(self, intended_ns: Instants, window_end_ns: int | None) -> npt.NDArray[np.bool_]:
-        inside: npt.NDArray[np.bool_] = intended_ns >= self._window_start_ns
-        if window_end_ns is not None:
-            inside &= intended_ns < window_end_ns
-        return inside
-
-    def _count_ended(
-        self, finished_ns: Instants, codes: Instants, good: npt.NDArray[np.bool_], window_end_ns: int | None
-    ) -> Iterator[None]:
-        inside = self._is_inside(finished_ns, window_end_ns)
-        is_ended, is_ok = inside & (codes != _CODES[Outcome.UNFINISHED]), inside & (codes == _CODES[_OK])
-        is_failed = is_ended & _IS_FAILED[codes]
+    def _count_ended(self, batch: ReplyBatch, good: npt.NDArray[np.bool_]) -> Iterator[None]:
+        finished_ns, codes = batch.finished_ns, batch.codes
+        inside = batch.is_inside(finished_ns)
+        is_ended, is_ok = inside & (codes != CODES[Outcome.UNFINISHED]), inside & (codes == CODES[_OK])
+        is_failed = is_ended & IS_FAILED[codes]
         ended_ns, ok_ns = finished_ns[is_ended], finished_ns[is_ok]
         self._batches.count("ended", ended_ns)
         self._batches.count("finished", ok_ns)
@@ -436,7 +411,7 @@ class Recorder:
         drops, self._drops = self._drops, []
         for intended_ns, is_late in drops:
             self._series.add_scheduled(intended_ns)
-            dropped = intended_ns[self._is_inside(intended_ns, window_end_ns)]
+            dropped = intended_ns[batch.is_inside(intended_ns)]
             self._batches.count("dropped", dropped)
             self._count_seconds(self._failed_per_s, dropped)
             if is_late:
@@ -446,31 +421,19 @@ class Recorder:
         for second, count in tally((instants_ns - self._window_start_ns) // NS_PER_S):
             counts[second] += count
 
-    def _record_further(self, window_end_ns: int | None) -> None:
-        """Records the counts and times that belong to no single reply; they are few."""
+    def _record_further(self, batch: ReplyBatch) -> None:
+        """Records the counts and times in the batch's window that belong to no single reply; they are few."""
         if not (self._further or self._events):
             return
         events, self._events = self._events, {}
         for name, instants in events.items():
             instants_ns = np.array(instants, dtype=np.int64)
-            self._batches.count(name, instants_ns[self._is_inside(instants_ns, window_end_ns)])
+            self._batches.count(name, instants_ns[batch.is_inside(instants_ns)])
         further, self._further = self._further, {}
         for name, pairs in further.items():
             begun_ns, times_ns = np.array(pairs, dtype=np.int64).T
-            inside = self._is_inside(begun_ns, window_end_ns)
+            inside = batch.is_inside(begun_ns)
             self._batches.add_times(name, begun_ns[inside], times_ns[inside])
-
-
-def _instants(values_ns: list[int]) -> Instants:
-    """An array of them; NumPy would take four times the instructions."""
-    return np.frombuffer(struct.pack(f"{len(values_ns)}q", *values_ns), dtype=np.int64)
-
-
-def _codes(outcomes: list[Outcome]) -> Instants:
-    """By `_CODES`; nearly always all are OK."""
-    if outcomes.count(_OK) == len(outcomes):
-        return np.full(len(outcomes), _CODES[_OK])
-    return np.array([_CODES[outcome] for outcome in outcomes], dtype=np.int64)
 
 
 def _take_before(counts: collections.Counter[int], end_s: int | None) -> dict[int, int]:

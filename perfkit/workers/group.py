@@ -105,19 +105,23 @@ class WorkerGroup:
         *,
         lead_ns: int = LEAD_NS,
         stops_when_one_is_lost: bool = False,
-        begin_at: Callable[[], Awaitable[int | None]] | None = None,
+        begins_after: "asyncio.Future[None] | None" = None,
+        begin_at: Callable[[], Awaitable[int]] | None = None,
         of: int | None = None,
     ) -> None:
         """The workers behind `links`. `of` is the number of all workers that send the load, by default only these.
 
-        `begin_at` is called when all are ready, and may return the common start; by default it lies `lead_ns` ahead.
+        They begin once all are ready and `begins_after` is done. `begin_at` is called then, and returns the common start; by default it lies
+        `lead_ns` ahead.
         """
         self._workers, self._lead_ns = [_Worker(number, link, clock.now_ns()) for number, link in enumerate(links)], lead_ns
         self._clock, self._listener, self._stops_when_one_is_lost = clock, listener, stops_when_one_is_lost
-        self._begin_at = begin_at
+        self._begins_after, self._begin_at = begins_after, begin_at
         self._of = sum(link.workers for link in links) if of is None else of
         self._changed = asyncio.Event()
         self._stopped: StopOrder | None = None
+        if begins_after is not None:
+            begins_after.add_done_callback(lambda _: self._changed.set())
         listener.workers_start(len(links))
 
     @property
@@ -157,12 +161,13 @@ class WorkerGroup:
         return await run_with_side_tasks(self._run(), self._detect_silence(), *(self._listen(worker) for worker in self._workers))
 
     async def _run(self) -> PointRecording:
-        await self._until(lambda: bool(self._stopped) or all(worker.is_ready or worker.has_ended for worker in self._workers))
+        await self._until(lambda: bool(self._stopped) or self._may_begin)
         self._raise_errors()
-        at_ns = None if self._begin_at is None or self._stopped else await self._begin_at()
         if self._stopped:  # nothing was measured
             raise TargetError(self._stopped.reason) if self._stopped.cause is StopCause.TARGET_LOST else asyncio.CancelledError
-        begin = Begin(self._clock.now_ns() + self._lead_ns if at_ns is None else at_ns)
+        if self._begins_after is not None:
+            self._begins_after.result()  # which raises its error
+        begin = Begin(await self._begin_at() if self._begin_at else self._clock.now_ns() + self._lead_ns)
         for worker in self._workers:
             worker.link.send(begin)
         await self._until(lambda: all(worker.has_ended for worker in self._workers))
@@ -173,6 +178,13 @@ class WorkerGroup:
         if not points:
             raise NoWorkerLeftError(f"no worker is left: {'; '.join(worker.lost for worker in self._workers)}")
         return merge_points(points, lost)
+
+    @property
+    def _may_begin(self) -> bool:
+        if any(worker.error is not None for worker in self._workers):
+            return True
+        is_due = self._begins_after is None or self._begins_after.done()
+        return is_due and all(worker.is_ready or worker.has_ended for worker in self._workers)
 
     def _loss(self, worker: _Worker) -> str:
         """What is missing because a worker was lost; empty if it was not."""

@@ -14,6 +14,8 @@ from perfkit.target.address import Address
 from perfkit.units import NS_PER_S
 
 if TYPE_CHECKING:
+    import asyncio
+
     from perfkit.workers.group import GroupListener, WorkerGroup
     from perfkit.workers.messages import WorkerSpec
 
@@ -101,9 +103,10 @@ class LocalWorkers:
         specs: "Sequence[WorkerSpec]",
         listener: "GroupListener",
         part: Part | None = None,
-        begin_at: Callable[[], Awaitable[int | None]] | None = None,
+        begins_after: "asyncio.Future[None] | None" = None,
+        begin_at: Callable[[], Awaitable[int]] | None = None,
     ) -> "AsyncIterator[WorkerGroup]":
-        """The workers of one load point, one for each spec; by default they are all workers. See `WorkerGroup` for `begin_at`."""
+        """The workers of one load point, one for each spec; by default they are all workers. See `WorkerGroup` for the beginning."""
         from perfkit.workers.group import LEAD_NS, WorkerGroup  # only now: the first request leaves earlier
 
         children, group = list[Child](), None
@@ -114,7 +117,7 @@ class LocalWorkers:
             numbers, of, where = (range(len(specs)), len(specs), "") if part is None else (part.numbers, part.of, part.where)
             links = [_link(number, of, child, where) for number, child in zip(numbers, children, strict=True)]
             lead_ns = LEAD_NS if of > 1 else _LEAD_ALONE_NS + specs[0].lead_ns
-            group = WorkerGroup(links, self._clock, listener, lead_ns=lead_ns, begin_at=begin_at, of=of)
+            group = WorkerGroup(links, self._clock, listener, lead_ns=lead_ns, begins_after=begins_after, begin_at=begin_at, of=of)
             yield group
         finally:
             outcomes = [(None, "")] * len(children) if group is None else group.recordings

@@ -153,8 +153,8 @@ def test_reports_are_drawn_without_what_sends_load():
 
 THREADS = """
 import os, sys
-from perfkit.process.entry import lean_libraries
-with lean_libraries():
+from perfkit.process.entry import without_blas_threads
+with without_blas_threads():
     import numpy
 print(len(os.listdir("/proc/self/task")), os.environ.get("OPENBLAS_NUM_THREADS"))
 """

@@ -105,5 +105,4 @@ def test_a_run_on_a_cold_server(tmp_path, warmup):
     assert sum("the target was cold for" in note for note in notes) == (warmup == "auto")
     if warmup == "auto":
         assert point.warmup_s >= 4
-        assert point.service_time_ns.p90 is not None
-        assert point.service_time_ns.p90 < 200_000_000  # 12 slow executions would be nearly all of a window; the machine may delay a few
+        assert point.service_time_ns.mean < 100_000_000  # the slow executions would be nearly all of a window
