@@ -58,7 +58,7 @@ class Queue:
 
     @property
     def key(self) -> str:
-        """The name in files."""
+        """The queue in words, of which the seeds of its simulations are made."""
         kind = "batching" if self.is_batching else f"servers {self.servers}"
         of = "" if self.quantile == 0.99 else f", p{100 * self.quantile:g}"
         return f"service cv {self.service_cv:g}, arrivals cv {self.arrivals_cv:g}, {kind}, load {self.load:g}{of}"

@@ -232,7 +232,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs what is missing and writes the report."""
+    """Runs the searches and writes the report; the exit code is 1 if a requirement is missed."""
     options = parse_options(arguments)
     machine = describe_machine()
     cells = [cell for cell in CELLS if any(part in f"{cell.name} {cell.requests}" for part in options.cells.split(","))]

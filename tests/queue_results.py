@@ -17,7 +17,7 @@ from perfkit.recorder.window import Window
 from perfkit.result.counts import Connections
 from perfkit.result.file import ResultWriter
 from perfkit.result.generator import Generator
-from perfkit.result.interval_log import interval_lines
+from perfkit.result.interval_log import PointLines, interval_lines
 from perfkit.result.load import ClosedLoad, OpenLoad
 from perfkit.result.model import Result
 from perfkit.stats.buckets import BucketCounts
@@ -100,14 +100,15 @@ class Writer:
                     rate = throughputs[index - len(rates)]
                     finished = round(rate * seconds)
                     times = random.gamma(100, load.level / rate / 100, finished)
+                window_s = (repetition * len(loads) + index) * (seconds + 1.0)
                 parts = [bucket_counts(one) for one in np.array_split(times, BATCHES)]
                 parts_of = {name: np.array_split(part_s(load.level, len(times)), BATCHES) for name, part_s in dict(parts_s).items()}
                 for number, part in enumerate(parts):
                     second = number * seconds // BATCHES
                     logged = {"service_time": part} | ({"response_time": part} if is_open else {})
                     logged |= {name: bucket_counts(of_part[number]) for name, of_part in parts_of.items()}
-                    start_s = (repetition * len(loads) + index) * (seconds + 1.0) + second
-                    writer.log_point([interval_lines(f"p{index}.r{repetition}", start_s, logged)])
+                    writer.log_point([interval_lines(f"p{index}.r{repetition}", window_s + second, logged)])
+                writer.log_point([PointLines(f"p{index}.r{repetition}", 0).of_window(round(window_s * NS_PER_S), 0)])
                 codes = ["overloaded"] if is_open and load.level >= overloaded_from else []
                 codes += ["not_steady"] if load.level in not_steady else []
                 measured.append(

@@ -201,7 +201,7 @@ class ComposingModelFigures:
     executions: int
     mean_batch: float | None
     success_ns: float | None = None
-    """See `ServerFigures`; None in results of earlier versions."""
+    """See `ServerFigures`."""
 
 
 Stage = Literal["queue", "preprocess", "inference", "postprocess", "explain", "first_response", "total"]
@@ -259,7 +259,7 @@ class ServerFigures:
     cache_hits: int = 0
     """Requests answered from the server's cache."""
     cache_misses: int = 0
-    """Requests that a server with a response cache looked up in vain; 0 in results of earlier versions."""
+    """Requests that a server with a response cache looked up in vain."""
     cache_hit_ns: float | None = None
     """Looking up an answer in the cache and copying it."""
     cache_miss_ns: float | None = None

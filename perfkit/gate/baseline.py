@@ -43,7 +43,7 @@ class BaselinePoint(Part):
     scheduled: Annotated[int, Field(le=MOST)]
     ok: Annotated[int, Field(ge=0)]
     checked: Annotated[int, Field(ge=0)] = 0
-    """How many answers were checked at random; `wrong` of them were wrong. Both are 0 in files of earlier versions."""
+    """How many answers were checked at random; `wrong` of them were wrong."""
     wrong: Annotated[int, Field(ge=0)] = 0
 
     @property
@@ -81,7 +81,7 @@ class BaselineRun(Part):
     faults: tuple[str, ...] = ()
     """Sentences that say why its figures cannot be gated."""
     starts_server: bool | None = None
-    """Whether perfkit started the server for this run; None in files of earlier versions."""
+    """Whether perfkit started the server for this run."""
 
 
 class Baseline(Part):

@@ -69,7 +69,7 @@ class RunPoint(Part):
     scheduled: Annotated[int, Field(le=MOST)]
     failed: Annotated[int, Field(ge=0)]
     checked: Annotated[int, Field(ge=0)] = 0
-    """How many answers were checked at random; `wrong` of them were wrong, which are among the failed. Both are 0 in pairs of earlier versions."""
+    """How many answers were checked at random; `wrong` of them were wrong, which are among the failed."""
     wrong: Annotated[int, Field(ge=0)] = 0
     figures: dict[str, Value | None]
     """`throughput` per second, percentiles and `cpu_time` in nanoseconds, `instructions`; None if there are too few samples for one, or if it
@@ -77,7 +77,6 @@ class RunPoint(Part):
     parts_ns: dict[str, dict[str, int]] | None = None
     """The mean parts of traced requests by percentile, those with enough samples; None without `traces`."""
     generator: GeneratorLoad | None = None
-    """None in pairs of earlier versions."""
     generator_shares: dict[str, float] = Field(default_factory=dict)
     """If other processes disturbed the load generator: for each figure, the highest share of it that may be the generator's."""
 

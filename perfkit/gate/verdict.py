@@ -65,7 +65,7 @@ class Comparison(Part):
     adjusted_p: Probability | None = None
     """P-value of the test for a regression, adjusted for metrics and looks; up to the verdict's `false_alarm_rate` it is a regression. At an early look an upper bound, or 1."""
     improvement_p: float | None = None
-    """The same of the mirrored test, for a change for the better; None in verdicts of earlier versions and if the metric is not gated."""
+    """P-value of the mirrored test, for a change for the better; None if the metric is not gated."""
     improved: bool = False
     """Whether the candidate is better by more than the noise band, beyond chance. For information: it does not decide the verdict."""
     noise_band: float
@@ -340,7 +340,7 @@ class Verdict(Part):
     parts: tuple[PartChange, ...] = ()
     """Which parts of the time the candidate changed, if the scenario has `traces`; they do not decide the verdict."""
     accepted_file: str = ""
-    """The file of accepted changes that the gate read, as it was found or named; empty without one, and in verdicts of earlier versions."""
+    """The file of accepted changes that the gate read, as it was found or named; empty without one."""
     next_steps: tuple[NextStep, ...] = ()
     """What to do now, the most promising first."""
     started_at: str

@@ -156,9 +156,9 @@ class History:
 
 @contextlib.contextmanager
 def open_history(path: pathlib.Path, *, create: bool = False) -> Iterator[History]:
-    """Open a history file for the length of the block; raises ResultError if it is missing, not a history, or of a newer version.
+    """Open a history file for the length of the block; raises ResultError if it is missing, not a history, or of another version.
 
-    With `create` a missing file is created. Otherwise the file is only read. Several processes may do so at once: each waits for the others.
+    With `create` a missing file is created. Otherwise the file is only read, and one without tables yet is an empty history. Several processes may do so at once: each waits for the others.
     """
     if not create and not path.is_file():
         raise ResultError(f"{path}: this history does not exist; `perfkit history add RESULT --file {path}` creates it")
@@ -167,7 +167,11 @@ def open_history(path: pathlib.Path, *, create: bool = False) -> Iterator[Histor
             # transactions are begun explicitly: one that read first and wrote later could not wait for another writer
             connection = stack.enter_context(contextlib.closing(sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)))
             with write_transaction(connection) if create else contextlib.nullcontext():
-                _make_tables(connection, path, create=create)
+                is_empty = _is_empty(connection, path)
+                if is_empty and not create:  # another process has created the file, and has not made its tables yet
+                    connection = stack.enter_context(contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)))
+                for statement in _TABLES if is_empty else ():
+                    connection.execute(statement)
             connection.execute("PRAGMA foreign_keys = ON")
             yield History(connection, path)
     except sqlite3.Error as error:
@@ -186,17 +190,17 @@ def write_transaction(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("COMMIT")
 
 
-def _make_tables(connection: sqlite3.Connection, path: pathlib.Path, *, create: bool) -> None:
-    """Make the tables of an empty file with `create`; raises ResultError if the file has others, or those of another version."""
+def _is_empty(connection: sqlite3.Connection, path: pathlib.Path) -> bool:
+    """Whether a file has no tables; raises ResultError if they are not those of a history, or of another version."""
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     others = connection.execute("SELECT count(*) FROM sqlite_master WHERE type NOT IN ('table', 'index')").fetchone()[0]
-    if version > _VERSION:
-        raise ResultError(f"{path}: this perfkit reads version {_VERSION}, found {version}: a newer perfkit may read it")
-    if others or version not in (0, _VERSION) or (version == 0 and (tables or not create)):
+    if version not in (0, _VERSION):
+        advice = "a newer perfkit may read it" if version > _VERSION else "give another file"
+        raise ResultError(f"{path}: this perfkit reads version {_VERSION}, found {version}: {advice}")
+    if others or (version == 0 and tables):
         raise ResultError(f"{path}: this database is not a perfkit history; give another file")
-    for statement in _TABLES if version == 0 else ():
-        connection.execute(statement)
+    return version == 0
 
 
 def _read_facts(text: str) -> dict[str, Any] | None:

@@ -111,7 +111,7 @@ class AbandoningSender(Sender):
 
 
 class _DirectAbandoningSender(AbandoningSender, DirectSender):
-    """The same for a transport that hands over replies directly."""
+    """An `AbandoningSender` for a transport that hands over replies directly."""
 
     def __init__(self, sender: CancellableSender, clock: Clock) -> None:
         super().__init__(sender, clock)

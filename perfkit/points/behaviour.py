@@ -109,7 +109,7 @@ def _is_unsteady_by_design(load: Load) -> bool:
 
 
 def cold_warning(measured: PointMeasurement, warmth: Warmth) -> MeasurementWarning:
-    """That the target was cold in a first part of a window."""
+    """The warning that the target was cold in a first part of a window."""
     window = measured.window
     cold_s, advised = (
         (warmth.until_ns - window.start_ns) / NS_PER_S,
@@ -123,7 +123,7 @@ def cold_warning(measured: PointMeasurement, warmth: Warmth) -> MeasurementWarni
 
 
 def cold_repetition_warning(measurements: Sequence[PointMeasurement]) -> MeasurementWarning | None:
-    """That the target was cold in the first of several repetitions, beside the later ones; None if they do not show that."""
+    """The warning that the target was cold in the first of several repetitions, beside the later ones; None if they do not show that."""
     if len(measurements) < 2 or measurements[0].load_varies or not isinstance(measurements[0].load, ClosedLoad | OpenLoad | MixedLoad):
         return None
     warmth = warmth_of([one.window for one in measurements], measurements[0].load, of_last=False)

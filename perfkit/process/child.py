@@ -120,7 +120,7 @@ class Child:
             self._stdin.write(message_bytes(message))
 
     def send_frame(self, body: bytes) -> None:
-        """The same for bytes, which are not pickled."""
+        """Sends bytes to its stdin, which are not pickled; a child that has ended misses them."""
         if not self._stdin.is_closing():
             self._stdin.write(framed(body))
 

@@ -33,7 +33,7 @@ class StandIn(NamedTuple):
     """How values of a class that is no plain data are sent: as values of another declared type."""
 
     kind: Any
-    """That type."""
+    """The type whose values are sent."""
     made_of: Callable[[Any], Any]
     """The value that is sent instead."""
     back: Callable[[Any], Any]

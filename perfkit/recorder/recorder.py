@@ -34,7 +34,7 @@ from perfkit.units import NS_PER_S
 _BATCH = 1024
 # smaller batches delay the arrivals of an open loop less, and cost a little more in total
 _OPEN_BATCH = 256
-# replies come in bursts: a step with each reply would add up; batches are multiples of it
+# replies come in bursts: a step with each reply would add up
 _STEP_EVERY = 8
 _STEP_RESPONSES = 8192
 """About as many responses to streamed requests are counted in one step."""
@@ -156,7 +156,7 @@ class Recorder:
             self._take_step()
 
     def _take_step(self) -> None:
-        """A step of the last batch, if it is not recorded yet; the first one of the new batch if that is full."""
+        """Takes a step of the batch that is being recorded, and begins with the next batch if that is full."""
         if self._work is not None and next(self._work, self) is self:
             self._work = None
         if len(self._batch) >= self._batch_size:

@@ -34,7 +34,7 @@ class AddressWindow:
     times: BucketCounts
     """Response times, in a closed loop service times."""
     batches: tuple[BucketCounts, ...]
-    """The same in equal parts of the window."""
+    """These times in equal parts of the window."""
 
 
 class AddressRecorder:
@@ -156,14 +156,14 @@ class Recording:
     attempts_per_s: dict[int, int] = dataclasses.field(default_factory=dict)
     """Attempts by the second in which they were sent; empty for loads without `load.retry`, as are the next."""
     retries_per_s: dict[int, int] = dataclasses.field(default_factory=dict)
-    """Those of them that were not the first of their request."""
+    """Attempts by that second that were not the first of their request."""
     stops: tuple[Stop, ...] = ()
     """The stops of the worker, or of all workers, in the order of time."""
     by_address: AddressBatches = dataclasses.field(default_factory=dict)
     """Empty for a target with a single address."""
 
     def shifted(self, by_ns: int) -> "Recording":
-        """The same on a clock that shows `by_ns` more."""
+        """A copy whose instants are those of a clock that shows `by_ns` more."""
         return dataclasses.replace(
             self,
             origin_ns=self.origin_ns + by_ns,

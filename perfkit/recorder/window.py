@@ -17,7 +17,7 @@ from perfkit.units import NS_PER_S
 _OF_REQUESTS = ("service_time", "failure_time", "touched_time", "touched_least", "touched_most")
 """The times that every window has."""
 _OF_ARRIVALS = ("response_time", "start_delay", "pacing_delay", "late_time", "late_least")
-"""Those that the windows of open loops have besides."""
+"""The times that the windows of open loops have besides."""
 _UNKNOWN_TIMES = {PER_TOKEN_TIME: ("per_token_unknown", "per_token_cut_off")}
 """The counts of requests that have such a time, but none that is known."""
 
@@ -30,7 +30,7 @@ class Window:
     end_ns: int
     outcomes: Mapping[Outcome, int]
     times: Mapping[str, BucketCounts]
-    """Those of requests, in an open loop those of arrivals, and all others that the load has."""
+    """The times of requests, in an open loop the times of arrivals, and all others that the load has."""
     failures: Mapping[FailureKind, int]
     finished_per_s: tuple[int, ...]
     """OK answers in each second of the window."""
@@ -40,13 +40,13 @@ class Window:
     batch_ns: int = 0
     """The length of these parts."""
     counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    """Those that are not 0."""
+    """The counts that are not 0."""
     failed_per_s: tuple[int, ...] = ()
     """Requests that ended without an OK answer, and dropped arrivals, in each second of the window."""
     attempts_per_s: tuple[int, ...] = ()
     """Attempts sent in each second of the window; zeros for loads without `load.retry`, as are the next."""
     retries_per_s: tuple[int, ...] = ()
-    """Those of them that were not the first of their request."""
+    """Attempts in each second that were not the first of their request."""
     batch_counts: tuple[Mapping[str, int], ...] = ()
     """The counts in the same parts, 0 for names that are missing; those of requests by their ends."""
     untouched: tuple[BucketCounts, ...] = ()

@@ -300,7 +300,7 @@ def _more_load(enough: Point, best: Point) -> str:
 
 
 def _beyond(point: Point) -> str:
-    """That the target does not keep up with this rate, or fails too many of its requests, in words; empty if neither."""
+    """Words that say that the target does not keep up with this rate, or fails too many of its requests; empty if neither."""
     if "overloaded" in {warning.code for warning in point.warnings}:
         return f"overloaded at {load_in_words(point)}, where it answers {format_rate_per_s(point.throughput_per_s)}"
     failed = point.failed_share.estimate

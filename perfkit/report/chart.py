@@ -128,7 +128,7 @@ class Chart:
         return _ends(self.x, values, [end for line in self.lines for interval in line.intervals if interval for end in interval[:2]], ())
 
     def ends_of_y(self) -> tuple[float, float] | None:
-        """The same in y, with the bands and the horizontal levels."""
+        """The lowest and the highest y of the values, their intervals, the bands and the horizontal levels; None without values."""
         values = [y for line in self.lines for y in line.ys if y is not None and math.isfinite(y)]
         beside = [end for line in self.lines for interval in line.intervals if interval for end in interval[2:]]
         beside += [edge for line in self.lines for edges in line.band for edge in edges]

@@ -25,7 +25,7 @@ OTHER_COLOURS: tuple[Colour, ...] = (INK, GREEN, PURPLE, ("#8f8f14", "#d5d54a"),
 """For what belongs to no protocol."""
 PERCENTILE_STYLES: Mapping[str, Style] = {"p50": "line", "p90": "dotted", "p95": "dotted", "p99": "dashed", "max": "dashed"}
 PATH_STYLES: Mapping[Style, Style] = {"line": "path", "dashed": "dashed path"}
-"""The same styles for values that are joined in the order given, each with a mark."""
+"""The style that stands for each line style where values are joined in the order given, each with a mark."""
 _Load = TypeVar("_Load", bound=Hashable)
 _REACHES = (
     (0.1, 0.75),

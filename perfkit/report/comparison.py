@@ -24,9 +24,9 @@ CAUTIONS = {
 }
 """What must be known of a result by its status, before its figures."""
 _NO_FIGURES = {"invalid": "not valid", "unsuccessful": "failed most requests"}
-"""The same statuses in a word."""
+"""A few words for each of these statuses."""
 _TRUSTS: dict[str, Trust] = {"better": "good", "worse": "bad"}
-"""Of a page that has nothing but such changes."""
+"""How a page is marked whose changes are all of one kind."""
 _NO_DIFFERENCES = "No recorded settings differ."
 _LONGEST_VALUE = 60
 _APART = 0.12  # between two results at a load point; load points are 1 apart

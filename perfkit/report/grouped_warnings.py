@@ -63,7 +63,7 @@ def warnings_table(warnings: Sequence[GroupedWarning], *, are_notes: bool, place
 
 
 def warning_bullets(warnings: Sequence[GroupedWarning], *, are_notes: bool) -> list[Bullets]:
-    """The same for Markdown, as a list."""
+    """The warnings or the notes as a list, for Markdown; no list if there are none."""
     items = tuple(Item(one.sentences, one.load_points, one.code) for one in warnings if one.is_note == are_notes)
     return [Bullets(items)] if items else []
 

@@ -234,7 +234,7 @@ def _start_ns(result: Result, folder: pathlib.Path) -> int:
 def _intervals(result: Result, folder: pathlib.Path) -> dict[tuple[int, int], _Interval]:
     """When each load point was measured, by its number in the summary and the repetition.
 
-    Without a log, each begins when the previous one ends.
+    In a folder without the log of the intervals, a load point is taken to begin when the previous one ends.
     """
     starts_s = read_window_starts(folder) if (folder / LOG_FILE).exists() else {}
     index_of = {point.key: index for index, point in enumerate(result.summary)}

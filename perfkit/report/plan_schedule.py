@@ -22,7 +22,7 @@ def schedule_answer(plan: CapacityPlan) -> list[str]:
 
 
 def schedule_lines(plan: CapacityPlan) -> list[str]:
-    """The same with a line for each way."""
+    """The sentences of the cost and the time below the SLO, with a line for each way to run the fleet; empty without a profile."""
     opening, *ways = _opening_and_ways(plan)
     return [opening, *(f"  - {way}" for way in ways), *_comparison(plan)] if ways else []
 

@@ -78,9 +78,8 @@ def read_timeline(folder: pathlib.Path, result: Result) -> Timeline:
                 seconds[kind].setdefault(key, {}).setdefault(start_s, []).append(encode(times))
     slice_s = max(1, math.ceil(sum(window_s.values()) / _SLICES))
     main = {key: seconds[""].get(key, {}) for key in window_s}
-    first_s = {key: starts_s.get(key, min(texts, default=0.0)) for key, texts in main.items()}
     slices, service, delays = (
-        {key: _slices(texts, slice_s, first_s[key], window_s[key]) for key, texts in by_key.items()}
+        {key: _slices(texts, slice_s, starts_s.get(key, 0.0), window_s[key]) for key, texts in by_key.items()}
         for by_key in (main, seconds["service time"], seconds["start delay"])
     )
     return Timeline(tuple(histograms), slices, slice_s, telemetry, service, delays)

@@ -68,7 +68,7 @@ def unverified_note(path: pathlib.Path) -> str:
         folder = path if path.is_dir() else path.parent
         is_result = (folder / "result.json").is_file() if path.is_dir() else path.name == "result.json"
         if is_result and not (folder / CHECKSUM_FILE).exists():
-            return f"{folder} has no {CHECKSUM_FILE}, as results of earlier versions and unfinished ones: its files are read unverified"
+            return f"{folder} has no {CHECKSUM_FILE}, as unfinished results: its files are read unverified"
     return ""
 
 

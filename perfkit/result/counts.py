@@ -31,7 +31,7 @@ class Requests(Part):
     unfinished: int
     """Not answered until the end of the drain."""
     abandoned: Annotated[int, Figure("given up", subject="requests", column="abandoned")] = 0
-    """Given up by the client on purpose, as `load.abandon` says: neither answered nor failed. 0 in results of earlier versions."""
+    """Given up by the client on purpose, as `load.abandon` says: neither answered nor failed."""
     answered_early: Annotated[int, Figure("answered early", recorded="answered_early")] = 0
     """Requests that `load.abandon` chose and that ended before they were given up. They count by their outcome, but are in no distribution of times: the
     slow ones of the requests chosen have no whole time, so that the quick ones alone would make the percentiles too low."""
@@ -122,7 +122,7 @@ class Connections(Part):
     rotated: int = 0
     """Connections closed after the requests or the time of `target.connections`."""
     connect_time_ns: Annotated[Distribution | None, Figure("connect time", "ns", "connections", column="connect")] = None
-    """How long connections took to open: the name's resolution, TCP, TLS, HTTP/2's settings. None in results of earlier versions."""
+    """How long connections took to open: the name's resolution, TCP, TLS, HTTP/2's settings; None if none was opened."""
 
 
 class Responses(Part):
@@ -150,9 +150,9 @@ class Tokens(Part):
     several_in_event: Annotated[int, Figure(recorded=KEY)]
     """Streamed answers with more tokens than events, so that a gap between events is not the time of a token."""
     per_token_unknown: Annotated[int, Figure(recorded=KEY)] = 0
-    """Streamed answers whose time per token is not known, because the tokens after their first event are not. 0 in results of earlier versions."""
+    """Streamed answers whose time per token is not known, because the tokens after their first event are not."""
     per_token_cut_off: Annotated[int, Figure(recorded=KEY)] = 0
-    """Streams that began, and then timed out or were unfinished, so that they have no time per token. 0 in results of earlier versions."""
+    """Streams that began, and then timed out or were unfinished, so that they have no time per token."""
 
     @property
     def output_per_answer(

@@ -199,19 +199,16 @@ def intervals_frame(folder: pathlib.Path, result: Result) -> "pd.DataFrame":
 
     `time_s` is the second's start since the start of the log, `window_s` that since the start of the window. `times` is `service`,
     `response` or `delay` (start delay). A time belongs to the second in which its request was due to start. `completions` is the number
-    of ok answers that ended in the second, and `failures` that of the others; results of earlier versions lack it.
+    of ok answers that ended in the second, and `failures` that of the others.
     """
     starts_s, merged = read_window_starts(folder), dict[tuple[int, int, str, float], list[BucketCounts]]()
     for key, kind, start_s, times in read_intervals_of(folder, result):
         merged.setdefault((*key, kind, start_s), []).append(times)
     points = {(point.key, point.repetition or 0): point for point in result.points}
-    first_s: dict[tuple[int, int], float] = {}
-    for index, repetition, _, start_s in merged:  # for a log that does not state where its windows start
-        first_s[index, repetition] = min(first_s.get((index, repetition), start_s), start_s)
     rows = []
     for (index, repetition, kind, start_s), parts in merged.items():
         pooled = result.summary[index]
-        window_s = start_s - starts_s.get((index, repetition), first_s[index, repetition])
+        window_s = start_s - starts_s.get((index, repetition), 0.0)
         figures, point = distribution(BucketCounts.merged(parts)), points.get((pooled.key, repetition))
         rows.append(
             {

@@ -58,7 +58,7 @@ class Generator(Part):
     throttled_share: float = 0.0
     """The share of the window in which a CPU quota stopped the generator."""
     stops: Stops | None = None
-    """None in results of earlier versions."""
+    """Spans in which workers did not run."""
     transport_ns: int | None = None
     """What transport and wake-up of both sides take of a service time, from this machine's calibration; None without one for such a load."""
     suspended_ns: int = 0
@@ -76,4 +76,4 @@ class Generator(Part):
     """Open files and sockets of the worker with the most."""
     open_files_limit: int | None = None
     others: OtherProcesses | None = None
-    """What processes besides perfkit and the target used on its machine; None in results of earlier versions."""
+    """What processes besides perfkit and the target used on its machine; None if the system lists no processes."""

@@ -80,11 +80,11 @@ class OpenLoad(Part):
     rate_per_s: float
     arrivals: str
     burstiness: float | None = None
-    """Of gamma arrivals: standard deviation of the gaps divided by their mean."""
+    """The standard deviation of the gaps between gamma arrivals, divided by their mean; None for other arrivals."""
     max_in_flight: int | None = None
     """The number of requests in flight above which arrivals are dropped and counted."""
     speed: float | None = None
-    """Of a replay: how many times as fast as recorded the trace was sent."""
+    """How many times as fast as recorded the trace of a replay was sent; None for other arrivals."""
     surge: SurgeLoad | None = None
     """The overload within the window; None for other loads."""
 

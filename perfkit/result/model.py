@@ -27,7 +27,7 @@ METRIC_DEFINITIONS = 1
 """Increased when a figure changes its meaning; figures of different definitions are not compared."""
 
 MOST_FAILED_SHARE = 0.5
-"""Of the requests: where more failed, the figures are those of the few that did not."""
+"""The share of failed requests above which a load point is unsuccessful: its figures are those of the few that did not fail."""
 
 Status = Literal["complete", "unsuccessful", "interrupted", "incomplete", "invalid"]
 
@@ -71,7 +71,7 @@ class Point(Part):
     protocol: Protocol
     load: Load
     repetition: int | None
-    """None for pooled repetitions."""
+    """The number of the repetition, from 0; None for pooled repetitions."""
     valid: bool
     """Whether the figures are the target's: false where the load generator limited them."""
     warnings: tuple[MeasurementWarning, ...]
@@ -84,8 +84,8 @@ class Point(Part):
     checked: Annotated[int, Figure(recorded=KEY)] = 0
     """The number of answers, chosen at random, whose outputs were compared with the model's metadata and the expected values."""
     wrong_answer_rate: float | None = None
-    """The share of the answers checked at random that were wrong; None if none was checked, and in results of earlier versions. What every
-    answer shows, such as another model's name, is an invalid output, too, but not part of it."""
+    """The share of the answers checked at random that were wrong; None if none was checked. What every answer shows, such as
+    another model's name, is an invalid output, too, but not part of it."""
     wrong_answer_interval: tuple[float, float] | None = None
     """The 95 % interval of the wrong share of all answers; a single value if all were checked."""
     error_rate: Annotated[float, Figure("errors", "share", "requests", column="error_rate")]
@@ -104,7 +104,7 @@ class Point(Part):
     input_tokens_per_s: Annotated[
         float | None, Figure("input tokens", "per_s", "tokens", "input_tokens_ended", column="input_tokens_per_s")
     ] = None
-    """The same of their prompts."""
+    """Input tokens of the ok answers that ended in the window, per second; None unless all of them report their tokens."""
     service_time_ns: Annotated[Distribution, Figure("service time", "ns", None, KEY, log_tag="service", counted_by=OF_ALL)]
     """Finished - started."""
     response_time_ns: Annotated[_Times, Figure("response time", "ns", None, KEY, log_tag="response", counted_by=OF_ALL)] = None
@@ -138,7 +138,7 @@ class Point(Part):
     intervals: dict[str, tuple[float, float | None]] = Field(default_factory=dict)
     """95 % intervals of percentiles in nanoseconds; an end is null where too few samples bound it."""
     mean_interval_ns: tuple[float, float] | None = None
-    """The 95 % interval of the mean response time (closed loop: service time); None if the window is too short to tell, and in results of earlier versions."""
+    """The 95 % interval of the mean response time (closed loop: service time); None if the window is too short to tell."""
     throughput_interval_per_s: tuple[float, float] | None = None
     """The 95 % interval of the throughput, as it varied within the window; None as above."""
     further_intervals: dict[str, dict[str, tuple[float, float | None]]] = Field(default_factory=dict)
@@ -167,32 +167,32 @@ class Point(Part):
     """Loads with `load.retry` only; None in other loads."""
     connections: Connections
     replicas: tuple[Replica, ...] | None = None
-    """None for a target with a single address."""
+    """The part of each address in the load; None for a target with a single address."""
     machines: tuple[Machine, ...] | None = None
-    """None for a load that this machine sent by itself."""
+    """The part of each machine in the load of a fleet; None for a load that this machine sent by itself."""
     generator: Generator
     server: ServerFigures | None = None
     """The server's own figures, from its v2 statistics, or else from its page of metrics; None if it has neither, or none of this load."""
     server_cpu: ServerCpuFigures | None = None
-    """The CPU time of the server's processes in the window; None unless perfkit started them, and in results of earlier versions."""
+    """The CPU time of the server's processes in the window; None unless perfkit started them."""
     gpus: tuple[GpuFigures, ...] = ()
     energy_per_inference_j: Annotated[_Number, Figure("energy per inference", "energy_j", "gpus", "", "energy_per_inference_j")] = None
     """The GPUs' energy in the window, divided by its inferences."""
     energy_above_idle_per_inference_j: float | None = None
-    """The same, without the GPUs' idle consumption."""
+    """The GPUs' energy in the window beyond their idle consumption, divided by its inferences."""
     metrics: tuple[MetricFigures, ...] = ()
     """Metrics of the Prometheus pages that the scenario names."""
     throughput_series_per_s: tuple[int, ...] | None = None
     """Ok completions in each second of the window; None for pooled repetitions."""
     failed_series_per_s: tuple[int, ...] | None = None
     """Requests that ended without an ok answer in each second of the window, and arrivals dropped in it, but not unfinished requests. None
-    for pooled repetitions and in results of earlier versions."""
+    for pooled repetitions."""
     incidents: tuple[Incident, ...] = ()
     """Stalls and error bursts, in the order of repetitions and time."""
     failures: tuple[Failure, ...] = ()
     """Failed requests by message, the most frequent first: ten of each outcome, then the others together."""
     breakdown: Breakdown | None = None
-    """Where the time of the traced requests went; None without `traces`, and in results of earlier versions."""
+    """Where the time of the traced requests went; None without `traces`."""
 
     @property
     def key(self) -> PointKey:

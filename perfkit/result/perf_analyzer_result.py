@@ -51,14 +51,14 @@ class PerfAnalyzerPoint:
     max_ns: int | None = None
     requests: int | None = None
     duration_s: float | None = None
-    """Of all windows together."""
+    """The length of all windows together."""
     throughput_per_s: float | None = None
     """Requests; an export does not tell how many inferences each has."""
     inferences_per_s: float | None = None
-    """Of a CSV report, which does not tell how many each request has."""
+    """Inferences of a CSV report, which does not tell how many each request has."""
     responses_per_s: float | None = None
     first_response_ns: Distribution | None = None
-    """Of requests with several responses."""
+    """The time to the first response of requests with several responses."""
     response_gap_ns: Distribution | None = None
     service_times: BucketCounts | None = None
     further: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -74,7 +74,7 @@ class PerfAnalyzerResult:
     kind: Kind
     points: tuple[PerfAnalyzerPoint, ...]
     version: str = ""
-    """Of perf_analyzer, with that of perfkit where it wrote the file; empty for a CSV report."""
+    """The version of perf_analyzer, with that of perfkit where perfkit wrote the file; empty for a CSV report."""
     started_at: str = ""
     """When the first request was sent, in UTC; empty for a CSV report."""
 

@@ -53,7 +53,7 @@ class Replica(Part):
     times_ns: Distribution
     """Response times, in a closed loop service times."""
     intervals: dict[str, tuple[float, float | None]] = Field(default_factory=dict)
-    """Of p50 and p99."""
+    """The 95 % intervals of the p50 and the p99 of these times."""
     connections: int
     """Connections opened during the load point, before and after its window, too."""
 
@@ -70,16 +70,16 @@ class Machine(Part):
     """Requests sent."""
     ok: int
     errors: int
-    """All others of them."""
+    """Requests sent that got no ok answer."""
     throughput_per_s: float
     times_ns: Distribution
     """Response times, in a closed loop service times."""
     intervals: dict[str, tuple[float, float | None]] = Field(default_factory=dict)
-    """Of p50 and p99."""
+    """The 95 % intervals of the p50 and the p99 of these times."""
     start_delay_p99_ns: float | None
-    """None in a closed loop."""
+    """The p99 of its start delays; None in a closed loop."""
     cpu_share: float
-    """Of a core, by its busiest worker."""
+    """The share of one core that its busiest worker used."""
     clock_offset_ns: int
     """How much more its monotonic clock showed than the driver's, when the load began."""
     clock_drift_ppm: float
@@ -116,4 +116,4 @@ class SloJudgement(Part):
     """Whether the SLO is met; inconclusive with too few samples to tell."""
     reason: str
     is_beyond: bool = False
-    """Whether a measured figure is beyond its limit, clearly or not; false in results of earlier versions."""
+    """Whether a measured figure is beyond its limit, clearly or not."""

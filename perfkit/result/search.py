@@ -56,7 +56,7 @@ class LimitCount:
 
     @property
     def with_unknown_within(self) -> "LimitCount":
-        """The same requests, with all unknown times taken to be within the limit."""
+        """The count of the same requests if all unknown times are taken to be within the limit."""
         return dataclasses.replace(self, beyond=self.beyond - self.unknown, unknown=0)
 
     @property

@@ -36,7 +36,7 @@ class SweepCase(Part):
     reason: str = ""
     interleaved_group: int | None = pydantic.Field(default=None, ge=1)
     """The cases with the same number were measured interleaved on one server, so that a repetition of all took place in the same minutes;
-    null for one that was measured alone or not at all, and in files of earlier versions."""
+    null for one that was measured alone or not at all."""
 
 
 class SweepRank(Part):

@@ -15,7 +15,7 @@ class GivenUpAfter(Section):
     """When a client gives a request up; give exactly one of `time`, `uniform`, `lognormal` and `events`."""
 
     time_ns: Annotated[Duration, Field(gt=0)] | None = Field(default=None, alias="time")
-    """The same time for each."""
+    """A time after which each of the requests is given up."""
     uniform_ns: tuple[_Time, _Time] | None = Field(default=None, alias="uniform")
     """The shortest and the longest time; all between them are equally likely."""
     lognormal_ns: _Time | None = Field(default=None, alias="lognormal")

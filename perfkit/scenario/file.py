@@ -67,7 +67,7 @@ class LoadedScenario:
         return tuple(dataclasses.replace(self, scenario=plain) for plain in self.scenario.plain_scenarios())
 
     def by_workload(self) -> "dict[str | None, LoadedScenario]":
-        """The same by the name of the workload, None for a scenario that is no mix."""
+        """The scenario of each workload by its name, which is None for a scenario that is no mix."""
         names: list[str | None] = [entry.name for entry in self.scenario.workloads or ()] or [None]
         return dict(zip(names, self.workloads(), strict=True))
 

@@ -54,13 +54,13 @@ class Metrics(Section):
     """The histogram or summary of the time in the server's queue, without `_bucket`, `_sum` and `_count`, where perfkit does not know it. Its unit is
     the end of its name, such as `_ms`; seconds without one."""
     preprocess: MetricName | None = None
-    """The same of the time to prepare inputs."""
+    """The histogram or summary of the time to prepare inputs, named as that of `queue`."""
     inference: MetricName | None = None
-    """The same of the time of the inference itself."""
+    """The histogram or summary of the time of the inference itself, named as that of `queue`."""
     postprocess: MetricName | None = None
-    """The same of the time to take the outputs."""
+    """The histogram or summary of the time to take the outputs, named as that of `queue`."""
     total: MetricName | None = None
-    """The same of a request's whole time in the server."""
+    """The histogram or summary of a request's whole time in the server, named as that of `queue`."""
 
     @property
     def stages(self) -> "dict[Stage, str]":

@@ -27,7 +27,7 @@ class Api:
 
     name: ApiName
     title: str
-    """What messages call it."""
+    """The name of the API in messages."""
     slo_parts: tuple[str, ...]
     """The keys of `slo` for the times of parts of its streamed answers."""
     absent_keys: tuple[str, ...] = ()

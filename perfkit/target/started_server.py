@@ -34,7 +34,7 @@ class ServerEnd:
     status: int
     """The exit status, negative for a signal."""
     last_lines: tuple[str, ...] = ()
-    """What it wrote last."""
+    """The last lines that the server wrote."""
 
     def __str__(self) -> str:
         return f"{self.how}{quotation(self.last_lines)}"
@@ -45,17 +45,17 @@ class RunningServer:
     """One run of a server, from its readiness on."""
 
     urls: Mapping[WireProtocol, str]
-    """As far as perfkit chose them."""
+    """The URLs that perfkit chose for the server."""
     description: Mapping[str, Any]
     """Facts for the result, among them the time from its start until it was ready, `ready_after_s`."""
     began_ns: int
     """The instant at which its process was started."""
     pid: int
-    """Its first process."""
+    """The ID of the server's first process."""
     ended: "asyncio.Task[ServerEnd]"
-    """Waits for its end."""
+    """Waits for the server's end."""
     last_lines: Callable[[], tuple[str, ...]] = tuple
-    """Reads what it wrote last, without secrets."""
+    """Reads the last lines that the server wrote, without secrets."""
 
 
 class StartedServer:

@@ -5,7 +5,7 @@ import collections
 import dataclasses
 import enum
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict, TypeVar, Unpack
 
 if TYPE_CHECKING:
     import asyncio
@@ -61,6 +61,18 @@ class Prepared:
         return dataclasses.replace(self, headers={**self.headers, name: value})
 
 
+class RareAttributes(TypedDict, total=False):
+    """The attributes of a `Reply` by name that few replies have."""
+
+    intended_ns: int
+    paced_ns: int
+    responses_ns: Sequence[int]
+    sequence_id: int | str
+    replica: int
+    is_own_limit: bool
+    may_leave: bool
+
+
 class Reply:
     """The outcome of a request and its times. `started_ns` is when its bytes were passed to a ready connection.
 
@@ -80,7 +92,7 @@ class Reply:
     paced_ns: int = 0
     responses_ns: Sequence[int] = ()
     sequence_id: int | str = 0
-    """That of the sequence whose step this was; 0 for a request of none."""
+    """The ID of the sequence whose step this request was; 0 for a request of no sequence."""
     replica: int = 0
     """The position of the address in `ConnectionCounts.by_address`; only where that is not empty."""
     is_own_limit: bool = False
@@ -100,22 +112,25 @@ class Reply:
         status: str | int = "",
         *,
         variant: int = 0,
-        **others: Any,
+        **rare: Unpack[RareAttributes],
     ) -> None:
-        """`others` are attributes by their names."""
         self.outcome, self.started_ns, self.finished_ns, self.payload, self.variant = outcome, started_ns, finished_ns, payload, variant
         if error:
             self.error = error
         if status:
             self.status = status
-        if others:
-            self.__dict__.update(others)
+        if rare:
+            self.__dict__.update(rare)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.outcome}, {self.started_ns}, {self.finished_ns}, {self.payload!r}, variant={self.variant}, {vars(self)})"
 
 
 class OkReply(Reply):
     """The reply to a request that was answered OK. It is made without arguments, and whoever makes it sets all five slots of `Reply`.
 
-    A call with arguments would take more instructions than all else that a small answer needs to become a reply.
+    A call with arguments would take more instructions than all else that a small answer needs to become a reply. At most three are set in one
+    statement: for more, Python makes a tuple.
     """
 
     __slots__ = ()
@@ -152,8 +167,10 @@ class RetriedReply(Reply):
     @classmethod
     def of(cls, last: Reply, attempts: Sequence[Attempt], *, is_over_budget: bool) -> "RetriedReply":
         """The reply to a request with these attempts, the last of which had the reply `last`."""
-        others = {**vars(last), "attempts": attempts, "is_over_budget": is_over_budget}
-        return cls(last.outcome, attempts[0].started_ns, last.finished_ns, last.payload, variant=last.variant, **others)
+        reply = cls(last.outcome, attempts[0].started_ns, last.finished_ns, last.payload, variant=last.variant)
+        reply.__dict__.update(vars(last))
+        reply.attempts, reply.is_over_budget = attempts, is_over_budget
+        return reply
 
 
 class ConnectTimes:
@@ -178,7 +195,7 @@ class ConnectTimes:
 
     @classmethod
     def merged(cls, parts: "Iterable[ConnectTimes]") -> "ConnectTimes":
-        """Those of several transports together."""
+        """The connect times of several transports together."""
         return cls([counts for part in parts if (counts := part.counts()).count])
 
 
@@ -345,7 +362,7 @@ class OneAddress:
         return await question(self)
 
     async def ask_all(self, question: Callable[[Any], Awaitable[_T]]) -> Mapping[str, _T]:
-        """The same, by an empty name."""
+        """What `question` returns for this transport, by an empty name."""
         return {"": await question(self)}
 
 

@@ -119,7 +119,7 @@ class AnswerCheck:
         return reply.variant if self._request_indices is None else int(self._request_indices[reply.variant])
 
     def _gap(self) -> int:
-        """The number of answers to the next one that is checked, geometrically distributed; 0, which counting down passes, for never."""
+        """The number of answers to the next one that is checked, geometrically distributed; 0 for never, since the countdown then begins below 1."""
         if self._share in (0, 1):
             return int(self._share)
         return 1 + int(math.log(1 - self._random.random()) / math.log(1 - self._share))

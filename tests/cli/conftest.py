@@ -169,12 +169,12 @@ def perfkit(tmp_path, request):
 
     class Perfkit:
         @staticmethod
-        def start(*arguments, environ=(), report=False, is_patient=False, is_undisturbed=False):
+        def start(*arguments, environ=(), report=False, is_patient=False, is_undisturbed=False, program=""):
             """With `is_patient`, what does not hang has a minute to end after the second signal: on a busy machine a second may not do.
 
-            With `is_undisturbed`, the load generator's influence makes no window invalid.
+            With `is_undisturbed`, the load generator's influence makes no window invalid. `program` is Python code in place of `-m perfkit`.
             """
-            program = _PATIENT if is_patient else _UNDISTURBED if is_undisturbed else ""
+            program = _PATIENT if is_patient else _UNDISTURBED if is_undisturbed else program
             running = Running(completed(arguments, report=report), folder, dict(environ), program)
             started.append(running)
             return running

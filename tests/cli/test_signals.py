@@ -1,45 +1,41 @@
 """Signals that end a run, and children that are stopped (SIGSTOP) while it goes on."""
 
+import json
 import os
-import pathlib
 import pty
 import signal
 import subprocess
 import sys
 import time
 
-import psutil
 import pytest
 
 from tests.conditions import until_ended
 
-ROOT = pathlib.Path(__file__).parents[2]
 ENDS_WITHIN_S = 5
 """The promise is one second; the rest is for a machine that is busy with other tests."""
-# a command whose event loop blocks, and whose child is stopped
 BLOCKED = """
-import asyncio, os, signal, sys, threading, time, uvloop
+import sys, time
+from perfkit.cli.main import main
 from perfkit.cli.signals import SignalHandler
-from perfkit.measurement.control import Interruption
-from perfkit.process.start_module import start_module
+from perfkit.report.live import LiveReport
 
-def say_first(handler):
-    while not handler.count:
-        time.sleep(0.001)
-    print("taken", flush=True)
+finished, count = [], SignalHandler._count
 
-async def main():
-    handler = SignalHandler(Interruption())
-    with handler.installed():
-        async with start_module("tests.process.child_module") as child:
-            await child.read_line(60)
-            os.kill(child.pid, signal.SIGSTOP)
-            print(child.pid, flush=True)
-            threading.Thread(target=say_first, args=(handler,), daemon=True).start()
-            time.sleep(600)
+def count_aloud(handler, number):
+    count(handler, number)
+    print(f"signal {handler.count}", file=sys.stderr, flush=True)
 
-uvloop.run(main())
+def block_at_the_second(live, point):
+    finished.append(point)
+    if len(finished) == 2:
+        print("blocked", file=sys.stderr, flush=True)
+        time.sleep(600)
+
+SignalHandler._count, LiveReport.point_finished = count_aloud, block_at_the_second
+sys.exit(main(sys.argv[1:]))
 """
+"""`perfkit` whose event loop blocks once the second load point is measured."""
 
 
 def seconds_to_end(process):
@@ -48,42 +44,49 @@ def seconds_to_end(process):
     return time.monotonic() - begun_s
 
 
-def interrupt_twice(running):
-    """Seconds from the second Ctrl-C to the end."""
+def start_long(perfkit, write_scenario, *, workers=1, **how):
+    """A run of 500 load points."""
+    measure = {"warmup": "0s", "duration": "300ms", "repetitions": 500, "workers": workers}
+    return perfkit.start("run", write_scenario(load={"closed": {"concurrency": 2, "think_time": "5ms"}}, measure=measure), **how)
+
+
+def end_of(running, code):
+    """Checks how a run ended that a second signal ended: nothing of it goes on, and the load points measured before are stored."""
+    finished = running.finish()
+    assert finished.code == code
+    kept = [folder for folder in (finished.folder, finished.folder.with_name("out.partial")) if (folder / "result.json").exists()]
+    assert len(kept) == 1
+    assert json.loads((kept[0] / "result.json").read_text())["points"]
+
+
+def test_the_second_interrupt_ends_a_run_whose_event_loop_blocks_and_a_stopped_child_and_keeps_what_was_measured(perfkit, write_scenario):
+    running = start_long(perfkit, write_scenario, workers=2, program=BLOCKED)
+    running.wait_for_line("blocked")  # the first load point is stored by then
+    children = running.descendants()
+    running.child("perfkit.workers.worker_process").suspend()
+    running.signal(signal.SIGTERM)
+    running.wait_for_line("signal 1")  # of two that come together, either may be taken first
+    assert running.process.poll() is None
+    running.signal(signal.SIGINT)
+    assert seconds_to_end(running.process) < ENDS_WITHIN_S
+    end_of(running, 128 + signal.SIGTERM)  # the exit code is that of the first signal
+    until_ended(children)
+
+
+@pytest.mark.parametrize(
+    "name", ["perfkit.telemetry.sampler_process", "server_stub", "perfkit.workers.worker_process", "perfkit.cli.drawing_process"]
+)
+def test_the_second_interrupt_ends_a_run_whichever_child_is_stopped_and_keeps_what_was_measured(perfkit, write_scenario, name):
+    running = start_long(perfkit, write_scenario, workers=2 if "worker" in name else 1, report="drawing" in name)
+    running.wait_for_line("[2/500]")  # the first load point is stored by then
+    children = running.descendants()
+    running.child(name).suspend()
     running.signal(signal.SIGINT)
     running.wait_for_line("interrupt again to stop at once")
     running.signal(signal.SIGINT)
-    return seconds_to_end(running.process)
-
-
-def test_the_second_interrupt_ends_a_command_whose_event_loop_blocks_and_its_stopped_child():
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen([sys.executable, "-c", BLOCKED], stdout=subprocess.PIPE, env=environment) as command:
-        assert command.stdout is not None
-        child = psutil.Process(int(command.stdout.readline()))
-        command.send_signal(signal.SIGTERM)
-        assert command.stdout.readline() == b"taken\n"  # of two that come together, either may be taken first
-        assert command.poll() is None
-        command.send_signal(signal.SIGINT)
-        assert seconds_to_end(command) < ENDS_WITHIN_S
-    assert command.returncode == 128 + signal.SIGTERM, "the exit code is that of the first signal"
-    until_ended([child])
-
-
-@pytest.mark.parametrize("name", ["perfkit.telemetry.sampler_process", "server_stub", "perfkit.workers.worker_process"])
-def test_the_second_interrupt_ends_a_run_within_a_second_whichever_child_is_stopped(perfkit, write_scenario, name):
-    measure = {"warmup": "0s", "duration": "300ms", "repetitions": 500, "workers": 2 if "worker" in name else 1}
-    running = perfkit.start("run", write_scenario(load={"closed": {"concurrency": 2, "think_time": "5ms"}}, measure=measure))
-    running.wait_for_line("[2/500]")  # the first load point is stored by then
-    children = running.descendants()
-    stopped = running.child(name)
-    stopped.suspend()
-    assert interrupt_twice(running) < ENDS_WITHIN_S
-    finished = running.finish()
-    assert finished.code == 130
-    until_ended([stopped, *children])
-    kept = [folder for folder in (finished.folder, finished.folder.with_name("out.partial")) if (folder / "result.json").exists()]
-    assert len(kept) == 1, "what was measured before is stored"
+    assert seconds_to_end(running.process) < ENDS_WITHIN_S
+    end_of(running, 130)
+    until_ended(children)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])

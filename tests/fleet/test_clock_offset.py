@@ -123,6 +123,18 @@ def test_the_error_between_two_comparisons_is_largest_in_their_middle_by_the_dri
     assert clock_error(9_000, comparisons).bound_ns == found.bound_ns + 4_000
 
 
+@pytest.mark.parametrize(("drift_ppm", "in_a_minute_ns"), [(0, 0), (1, 60 * US), (-1, 60 * US)])
+def test_pings_each_second_for_a_minute_bound_the_error_to_half_of_a_round_trip_and_50_us_and_the_drift_since_the_first(
+    drift_ppm, in_a_minute_ns
+):
+    clock = machine_clock(0, drift_ppm)
+    trips_ns = ((at_ns, clock(at_ns + 500 * US), at_ns + MS) for at_ns in range(DRIVER_NS, DRIVER_NS + 61 * S, S))
+    pings = [compare_clocks([ClockReading(*trip_ns)]) for trip_ns in trips_ns]
+    found = clock_error(pings[0].offset_ns, pings)
+    assert found.drift_ppm == pytest.approx(drift_ppm)
+    assert found.bound_ns == pytest.approx(500 * US + 50 * US + in_a_minute_ns, abs=US)
+
+
 def test_a_drift_that_the_comparisons_show_is_in_the_bound():
     found = clock_error(0, [ClockComparison(10 * S, 500_000, 1_000), ClockComparison(0, 0, 1_000)])
     assert found.drift_ppm == pytest.approx(50)

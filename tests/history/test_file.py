@@ -113,6 +113,15 @@ def test_a_writer_holds_the_lock_before_it_reads_anything(path):
         connection.close()
 
 
+def test_a_file_whose_tables_are_not_made_yet_reads_as_an_empty_history_and_stays_as_it_is(path):
+    path.touch()  # as sqlite3.connect does, long before the first COMMIT
+    with open_history(path) as history:
+        assert (history.entries(), history.starts(), history.trends()) == ([], {}, [])
+    assert path.read_bytes() == b""
+    with open_history(path, create=True) as history:
+        assert history.add([record(0)]) == [True]
+
+
 def add_some(path, number, barrier):
     barrier.wait()
     for index in range(5):

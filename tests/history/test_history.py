@@ -257,7 +257,7 @@ def test_files_of_something_else_are_refused_and_unchanged(tmp_path, path):
         pass
     for name, statement, sentence in (
         ("newer", "PRAGMA user_version = 3", "a newer perfkit may read it"),
-        ("older", "PRAGMA user_version = 1", "not a perfkit history"),
+        ("older", "PRAGMA user_version = 1", "this perfkit reads version 2, found 1: give another file"),
         ("other", "CREATE TABLE a (b)", "not a perfkit history"),
     ):
         connection = sqlite3.connect(tmp_path / name)

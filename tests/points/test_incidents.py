@@ -111,11 +111,8 @@ def test_answers_that_clients_take_as_a_reason_to_pause_and_send_again_are_no_st
         failed_ns, again_ns = at_ns + 2 * MS, at_ns + 2 * MS + S
         attempts = (Attempt(outcome, "", at_ns, failed_ns), Attempt(Outcome.OK, "", again_ns, again_ns + 5 * MS))
         is_retried = 8 * S <= at_ns < 10 * S
-        one = (
-            RetriedReply(Outcome.OK, at_ns, again_ns + 5 * MS, attempts=attempts)
-            if is_retried
-            else Reply(Outcome.OK, at_ns, at_ns + 5 * MS)
-        )
+        last = Reply(Outcome.OK, again_ns, again_ns + 5 * MS)
+        one = RetriedReply.of(last, attempts, is_over_budget=False) if is_retried else Reply(Outcome.OK, at_ns, at_ns + 5 * MS)
         one.intended_ns = one.paced_ns = at_ns
         recorder.add(one)
     assert [kind for kind, *_ in found(cut(recorder.finish(20 * S), 0, is_open=True))] == ["stall"] * stalls

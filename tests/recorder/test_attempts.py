@@ -14,10 +14,8 @@ END = 4 * S
 def retried(*attempts, outcome=None, over_budget=False):
     """A request of these attempts: outcome, status, start and end in ms."""
     made = [Attempt(kind, status, start * MS, end * MS) for kind, status, start, end in attempts]
-    last = made[-1]
-    return RetriedReply(
-        outcome or last.outcome, made[0].started_ns, last.finished_ns, status=last.status, attempts=made, is_over_budget=over_budget
-    )
+    last = Reply(outcome or made[-1].outcome, made[-1].started_ns, made[-1].finished_ns, status=made[-1].status)
+    return RetriedReply.of(last, made, is_over_budget=over_budget)
 
 
 def recorded(*replies):

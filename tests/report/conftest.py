@@ -34,7 +34,6 @@ class Synthetic:
     repetitions: int = 2
     seconds: int = 5
     silent_s: int = 0  # at the window's beginning, without any sample
-    logs_window_starts: bool = True  # earlier logs do not hold them
     service_ms: float = 40.0
     samples: int | None = None  # a second and point, in place of what the server would give
     failed: int = 0  # rejected, of every point
@@ -100,8 +99,7 @@ class Synthetic:
                 if some.size:
                     writer.log_point([lines.of_second(start_ns, second, 0, {"service_time": parts[-1]})])
             finished[second] = max(0, per_s + int(random.integers(-1, 2)))
-        if self.logs_window_starts:
-            writer.log_point([lines.of_window(start_ns, 0)])
+        writer.log_point([lines.of_window(start_ns, 0)])
         ok, whole = per_s * (self.seconds - self.silent_s), BucketCounts.merged(parts)
         return measured_point(
             ClosedLoad(concurrency=concurrency), repetition, protocol=protocol, batch_size=2, seconds=self.seconds, series=self._series(concurrency),

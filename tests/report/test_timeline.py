@@ -45,8 +45,3 @@ def silent(synthetic):
 def test_slices_count_from_the_windows_start(silent):
     maker = silent()
     assert slice_starts(maker, maker.write()) == {(0, 0): [2, 3, 4], (0, 1): [2, 3, 4]}
-
-
-def test_in_a_log_without_windows_the_first_second_with_samples_is_taken_for_the_start(silent):
-    maker = silent(logs_window_starts=False)
-    assert slice_starts(maker, maker.write()) == {(0, 0): [0, 1, 2], (0, 1): [0, 1, 2]}

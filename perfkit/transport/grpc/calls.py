@@ -54,7 +54,7 @@ class GrpcTransport(OneAddress, abc.ABC):
         return reply.error
 
     def retry_after_ns(self, reply: Reply) -> int | None:
-        """That of `grpc-retry-pushback-ms`, which the wire engine reads and leaves in place of the answer of a failed unary call."""
+        """The time in `grpc-retry-pushback-ms`, which the wire engine reads and leaves in place of the answer of a failed unary call."""
         return reply.payload if isinstance(reply.payload, int) else None
 
     async def exchange(self, call: RpcCall) -> bytes:

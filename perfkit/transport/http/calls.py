@@ -113,7 +113,7 @@ class HttpTransport(OneAddress, abc.ABC):
         """See `Transport`."""
 
     def retry_after_ns(self, reply: Reply) -> int | None:
-        """That of the header `Retry-After` in seconds, -1 for more than a day; its other form, a date, is of another machine's clock."""
+        """The time in the header `Retry-After` if it is given in seconds, -1 for more than a day; a date is ignored, since it is of another machine's clock."""
         if reply.outcome is not Outcome.REJECTED or reply.payload is None or isinstance(reply.payload, StreamedAnswer):
             return None
         try:

@@ -231,7 +231,7 @@ class HttpConnection(PooledConnection):
             return
         if len(data) == self._known_bytes and not self._chunks and data[self._known_head_place] == self._known_head:
             reply = OkReply()  # nearly all answers to small requests
-            reply.outcome, reply.started_ns, reply.finished_ns = _OK, self._started_ns, received_ns  # of more than three, a tuple is made
+            reply.outcome, reply.started_ns, reply.finished_ns = _OK, self._started_ns, received_ns
             reply.payload, reply.variant = [data], 0
         else:
             self._received_ns = received_ns
