@@ -9,7 +9,7 @@ import numpy as np
 from perfkit.gate.tune.folder import Phase, Window
 from perfkit.gate.tune.moves import SearchSpace, is_stage_over
 from perfkit.gate.tune.progress import TuneState
-from perfkit.gate.tune.race import Standing, is_confirmed
+from perfkit.gate.tune.race import Answer, Standing, is_confirmed
 
 MOST_ROUNDS, MOST_PAIRS = 100, 202
 
@@ -40,7 +40,8 @@ class SimulatedTune:
     """The number of configurations that were measured."""
     bound: float
     """The share by which another measured configuration may be better, as the race states it."""
-    is_decided: bool
+    answer: Answer | None
+    """None if the race ended undecided."""
     covers: bool | None
     """Whether the interval of the confirmation holds the leader's true ratio to configuration 0; None without one."""
     pairs: int
@@ -118,7 +119,7 @@ def simulate(
         measured_loss=math.exp(max(truth[one] for one in state.entries) - truth[chosen]) - 1,
         measured=len(state.entries),
         bound=math.inf if bound is None else bound - 1,
-        is_decided=answer is not None,
+        answer=answer,
         covers=None if ratio is None else ratio.low <= math.exp(truth[best] - truth[0]) <= ratio.high,
         pairs=pairs,
         windows=sum(one.phase == "race" for entry in state.entries.values() for one in entry.windows),

@@ -69,7 +69,7 @@ def main() -> int:
             f"{too_low:.1%}",
             f"{covered:.1%}",
             f"{statistics.fmean(race.pairs for race in races):.1f}",
-            f"{statistics.fmean(race.is_decided for race in races):.0%}",
+            f"{statistics.fmean(race.answer is not None for race in races):.0%}",
             f"{statistics.fmean(race.rounds for race in races):.1f}",
             f"{of_all:.0%}",
         )

@@ -123,12 +123,14 @@ def check_an_encrypted_load_goes_on_without_the_scheduler(trial, folder):
     issued.private_key_pem.write_to_path(folder / "key.pem")
     for certificate in (*issued.cert_chain_pems, authority.cert_pem):
         certificate.write_to_path(folder / "chain.pem", append=True)
-    run, wanted = trial.start(3, tls_cert="chain.pem", tls_key="key.pem")
-    trial.cluster.scheduler.send_signal(signal.SIGKILL)  # at once: the load is short
+    run, wanted = trial.start(4, tls_cert="chain.pem", tls_key="key.pem")
     processes = trial.machines()
-    assert sum(map(is_joined, processes)) == 2
-    assert SECRET not in str([process.cmdline() for process in processes])
-    assert listening([run.process, *trial.cluster.workers]) == {"127.0.0.1"}
+    commands = [process.cmdline() for process in processes]
+    listened_on = listening([run.process, trial.cluster.scheduler, *trial.cluster.workers])
+    trial.cluster.scheduler.send_signal(signal.SIGKILL)  # before the assertions: the load is short
+    assert sum("--join" in command for command in commands) == 2
+    assert SECRET not in str(commands)
+    assert listened_on == {"127.0.0.1"}
     run.wait_for_line(f"the Dask scheduler {trial.cluster.url} was lost")
     finished = run.finish()
     until_ended(processes)

@@ -125,9 +125,12 @@ def test_the_bundled_server_serves_all_models_of_a_mix_and_errors_name_the_workl
 
 def test_each_workload_has_the_times_of_its_model_by_the_servers_page_of_metrics(measure, server):
     page = {"target": {"metrics_url": server.metrics}, "metrics": {"interval": "20ms"}}
-    _, result = measure(mix(server, alone=True, measure={**MEASURE, "repetitions": 1}, **page))
+    _, result = measure(mix(server, alone=True, measure={**MEASURE, "requests": 80}, **page))
     whole, *workloads = result.summary
     assert whole.server is None or whole.server.times == ()
-    for point in workloads:
-        totals = [time for time in point.server.times if time.stage == "total"]
-        assert [0 < time.count <= point.requests.sent for time in totals] == [True]
+    for pooled in workloads:
+        points = [point for point in result.points if point.title == pooled.title]
+        counts = [time.count for point in (*points, pooled) for time in point.server.times if time.stage == "total"]
+        assert len(counts) == 3, "two repetitions, and both together"
+        assert [0 < count <= point.requests.sent for count, point in zip(counts, (*points, pooled), strict=True)] == [True] * 3
+        assert counts[2] == counts[0] + counts[1]

@@ -77,7 +77,7 @@ from tests.json_server import serving, v2_handler
 from tests.undisturbed import undisturbed
 
 with serving(v2_handler(lambda _: None)) as port, undisturbed():
-    words = ["run", f"http://127.0.0.1:{port}", "-m", "m", "-c", "1", "--duration", "200ms", "--set", "measure.repetitions=1"]
+    words = ["run", f"http://127.0.0.1:{port}", "-m", "m", "-c", "1", "--duration", "200ms"]
     code = main([*words, "--quiet", "--no-report", "--out", sys.argv[1]])
 print("imported:", *sys.modules)
 sys.exit(code)
@@ -89,7 +89,7 @@ def test_a_whole_run_does_without_what_would_only_fill_its_memory(tmp_path):
     finished = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     imported = set(finished.stdout.rpartition("imported: ")[2].split())
     assert "perfkit.points.steady_state" in imported
-    assert not imported & {"pandas", "matplotlib", "scipy", "jinja2", "grpc", "google.protobuf", "numpy.ma", "perfkit.report.run"}
+    assert not imported & {"pandas", "matplotlib", "scipy", "jinja2", "yaml", "grpc", "google.protobuf", "numpy.ma", "perfkit.report.run"}
 
 
 GARBAGE = """

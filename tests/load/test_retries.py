@@ -58,6 +58,22 @@ def test_the_last_permitted_attempt_is_final():
     assert (reply.outcome, len(reply.attempts), reply.is_over_budget) == (Outcome.TIMED_OUT, 3, False)
 
 
+def test_the_reply_to_a_repeated_request_has_all_that_its_last_attempt_had():
+    had = {"payload": ["body"], "error": "too long", "status": "503", "responses_ns": (5,), "is_own_limit": True, "replica": 1}
+
+    class Odd(ScriptedTransport):
+        async def _answer(self, service_time_ns, outcome):
+            reply = await super()._answer(service_time_ns, outcome)
+            for name, value in had.items() if self.sent == 2 else ():
+                setattr(reply, name, value)
+            return reply
+
+    reply = first(measured(constant(10 * MS, Outcome.TIMED_OUT), kind=Odd, count=1, window_ns=None))
+    assert isinstance(reply, RetriedReply)
+    assert len(reply.attempts) == 2
+    assert {name: getattr(reply, name) for name in had} == had
+
+
 @pytest.mark.parametrize("outcome", [Outcome.REJECTED, Outcome.BROKEN, Outcome.CONNECT_FAILED, Outcome.INVALID_OUTPUT])
 def test_failures_that_are_not_named_are_final(outcome):
     run = measured(constant(10 * MS, outcome), window_ns=S)

@@ -9,14 +9,16 @@ from hypothesis import strategies as st
 
 from perfkit.protocol import http2
 from perfkit.protocol.http2 import frame
-from perfkit.transport.base import Outcome, Prepared
+from perfkit.transport.base import Outcome, Prepared, Reply
+from perfkit.transport.grpc.messages import parse_headers
 from perfkit.transport.grpc.request_writer import request_buffers
+from perfkit.transport.grpc.transport import WireGrpcTransport
 from perfkit.transport.http.connection import parse_response
 from perfkit.transport.http.transport import WireHttpTransport
 from perfkit.transport.options import TransportOptions
 from tests.transport import servers
 from tests.transport.clients import client_of
-from tests.transport.http2_peer import OK_HEADERS, OK_TRAILERS, RecordingListener, framed
+from tests.transport.http2_peer import OK_HEADERS, OK_TRAILERS, RecordingListener, framed, h2_server
 
 ENOUGH = 20  # equal answers, until the next one is compared
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n"
@@ -52,19 +54,41 @@ def test_answers_between_equal_ones_are_read_as_a_parser_reads_them(odd):
     assert counts.opened == 1
 
 
-def test_equal_answers_are_parsed_only_until_one_is_known(monkeypatch):
-    async def main():
-        async with servers.scripted_server(servers.answering(*[HEAD + b"example"] * 200)) as address:
-            wire = client_of(WireHttpTransport, address, TransportOptions(max_connections=1, timeout_ns=30_000_000_000), time.monotonic_ns)
-            for _ in range(ENOUGH):
-                await wire.send(PING)
-            (connection,) = wire._pool._connections
-            monkeypatch.setattr(connection, "_parser", None)
-            replies = [await wire.send(PING) for _ in range(100)]
-            assert {reply.outcome for reply in replies} == {Outcome.OK}
-            await wire.aclose()
+def attributes_of(reply):
+    return {name: getattr(reply, name) for name in (*Reply.__slots__, *Reply.__annotations__) if name != "__dict__"}
 
-    asyncio.run(main())
+
+async def first_and_later_replies(engine, address, prepared, now_ns, stop_parsing):
+    """The attributes of the first reply, and of a hundred after `stop_parsing`; each request is sent at 0 on the clock `now_ns`."""
+    options = TransportOptions(max_connections=1, timeout_ns=30_000_000_000)
+    wire = client_of(engine, address, options, lambda: now_ns[0])
+    replies = []
+    for number in range(ENOUGH + 100):
+        if number == ENOUGH:
+            stop_parsing(*wire._pool._connections)
+        now_ns[0] = 0
+        replies.append(attributes_of(await wire.send(prepared)))
+    await wire.aclose()
+    return replies[0], replies[ENOUGH:]
+
+
+def test_equal_http_answers_are_parsed_only_until_one_is_known_and_their_replies_are_equal(run, monkeypatch):
+    now_ns = [0]
+
+    async def answering(reader, writer):
+        while True:
+            await servers.read_request(reader)
+            now_ns[0] = 5
+            writer.write(HEAD + b"example")
+
+    async def main():
+        async with servers.scripted_server(answering) as address:
+            stop_parsing = lambda connection: monkeypatch.setattr(connection, "_parser", None)  # noqa: E731 - of this connection alone
+            return await first_and_later_replies(WireHttpTransport, address, PING, now_ns, stop_parsing)
+
+    first, later = run(main())
+    assert first == attributes_of(Reply(Outcome.OK, 0, 5, [HEAD + b"example"]))
+    assert later == 100 * [first]
 
 
 @pytest.mark.parametrize("surplus", [b"x", b"\r\njunk", HEAD + b"example"])
@@ -81,7 +105,7 @@ def test_a_known_answer_that_ends_early_is_broken():
     assert replies[-1].outcome is Outcome.BROKEN
 
 
-REQUEST = request_buffers([(":method", "POST"), (":path", "/x")], framed(b"abc"))
+REQUEST = request_buffers([(":method", "POST"), (":scheme", "http"), (":path", "/x"), (":authority", "x")], framed(b"abc"))
 BLOCK, TRAILERS = http2.encode_headers(OK_HEADERS), http2.encode_headers(OK_TRAILERS)
 FAILED = http2.encode_headers([("grpc-status", "5")])
 
@@ -126,6 +150,26 @@ def events_after(odd, *, piece):
 @given(st.lists(st.sampled_from(list(ODD.values())), max_size=5))
 def test_whole_answers_mean_what_the_same_bytes_mean_one_by_one(odd):
     assert events_after(odd, piece=0) == events_after(odd, piece=7)
+
+
+def test_replies_to_grpc_calls_are_equal_whether_the_answer_is_parsed_or_known(run, monkeypatch):
+    now_ns = [0]
+
+    async def answering(peer):
+        while True:
+            stream_id, _, _ = await peer.requests.get()
+            now_ns[0] = 5
+            peer.answer(stream_id, b"a plain message!")
+
+    async def main():
+        async with h2_server(answering) as address:
+            stop_parsing = lambda _: monkeypatch.setattr("perfkit.transport.grpc.session._read_head", None)  # noqa: E731 - like that of HTTP
+            return await first_and_later_replies(WireGrpcTransport, address, Prepared(REQUEST), now_ns, stop_parsing)
+
+    first, later = run(main())
+    expected = attributes_of(Reply(Outcome.OK, 0, 5, (parse_headers(OK_HEADERS), [framed(b"a plain message!")])))
+    assert first == expected
+    assert later == 100 * [first]
 
 
 def test_equal_frames_are_parsed_only_until_one_answer_is_known(monkeypatch):
