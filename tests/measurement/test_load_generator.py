@@ -65,7 +65,7 @@ class Workers:
 
 
 class Telemetry:
-    """Its first readings take a second, or fail at once."""
+    """Its first readings take a second."""
 
     show_live = None
 
