@@ -11,8 +11,8 @@ BUDGET ?=
 OUT ?=
 # for test-gpu and prove-gpu; a machine without network has one, with what benchmarks/gpu/README.md brings there
 GPU_PYTHON ?= .venv-gpu/bin/python
-# test processes: one more than two cores, since tests of processes wait for part of the time
-JOBS ?= 3
+# test processes: two more than two cores, since tests of processes wait for part of the time
+JOBS ?= 4
 # the tests start hundreds of processes, each of which would compile perfkit anew
 unexport PYTHONDONTWRITEBYTECODE
 
