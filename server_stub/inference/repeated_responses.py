@@ -21,7 +21,7 @@ class RepeatedResponse:
     written: Any
     """What a front end writes of both responses besides the data; see `Write`."""
     data: Sequence[bytes]
-    """Of each output."""
+    """The data of each output."""
 
 
 AnyResponse: TypeAlias = InferResponse | RepeatedResponse
