@@ -15,6 +15,7 @@ from perfkit.errors import ResultError, UsageError
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.lifecycle import InterleavedCase, measure_interleaved, measure_scenario
 from perfkit.measurement.recovery import recover_result
+from perfkit.points.warmth import Warmth
 from perfkit.result.file import read_result
 from perfkit.result.interval_log import check_log, read_window_starts
 from perfkit.result.telemetry_file import read_telemetry
@@ -76,11 +77,12 @@ def measure(path, folder, observer=None, interruption=None, **how):
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _never_overloaded():
-    """A busy machine overloads a server at times, and its searches take other probes then."""
+def _neither_overloaded_nor_cold():
+    """A busy machine makes a server so at times, and searches take other probes then."""
     never = Overload(is_overloaded=False, scheduled=0, answered=0, grown=0, grown_in_second_half=0, allowed=0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("perfkit.points.behaviour.judge_overload", lambda *_, **__: never)
+        patch.setattr("perfkit.points.behaviour.judge_warmth", lambda *_, **__: Warmth("warm"))
         yield
 
 
