@@ -46,7 +46,7 @@ OMITTING = f"service=constant:1ms,{_AT_ONCE},stall=1s/10s,drain=at-once"
 COLD = "service=constant:5ms,slow_start=6x/250ms"
 BUSY = "service=exponential:10ms,servers=4"
 CAPACITY_PER_S = 400
-"""Of `BUSY`: four at a time, 10 ms each."""
+"""The capacity of `BUSY`: four at a time, 10 ms each."""
 INDEPENDENT = f"service=lognormal:10ms:cv=0.5,{_AT_ONCE}"
 QUEUED_MEAN_MS = 1.5
 QUEUED = f"service=exponential:{QUEUED_MEAN_MS}ms"

@@ -51,7 +51,7 @@ def _one_in_a_hundred(random: Random, size: tuple[int, int]) -> Floats:
 
 
 def _responses(arrivals: Floats, served: Floats) -> Floats:
-    """Of one server, first come, first served, for each row: Lindley's recursion as a sum less its running minimum."""
+    """The response times of one server, first come, first served, for each row: Lindley's recursion as a sum less its running minimum."""
     walk = np.cumsum(served[:, :-1] - np.diff(arrivals, axis=1), axis=1)
     walk = np.concatenate((np.zeros((len(walk), 1)), walk), axis=1)
     waits: Floats = walk - np.minimum.accumulate(walk, axis=1) + served

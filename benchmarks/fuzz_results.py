@@ -106,7 +106,7 @@ QUICK_TARGETS = tuple(
     for target in TARGETS
     if (quick := tuple(one for one in target.commands if one[0] not in ("plan", "report") and one[:2] != ("history", "plot")))
 )
-"""Those without the commands that draw plots."""
+"""The targets without the commands that draw plots."""
 
 
 class Fuzzing:

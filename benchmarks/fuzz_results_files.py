@@ -22,7 +22,7 @@ MANIFEST = GateManifest(
     seed=7,
     started_at="2026-01-02T03:04:05.678+00:00",
 )
-"""Of the unfinished gate."""
+"""The manifest of the unfinished gate."""
 _TELEMETRY = """point,repetition,protocol,load,name,labels,unit,time_s,window_s,value
 """
 

@@ -265,7 +265,7 @@ HOSTILE: Mapping[str, Callable[[Mapping[str, Any]], None]] = {
 
 
 READ = frozenset({"chunks of a byte", "300 clients that do not read", "heads without an end"})
-"""Those for the bundled server's model `simple`; the others are for the canned server, which does not read what it gets."""
+"""The clients for the bundled server's model `simple`; the others are for the canned server, which does not read what it gets."""
 
 
 def beside_neighbour(name: str) -> Callable[[Mapping[str, Any]], None]:

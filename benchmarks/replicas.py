@@ -48,7 +48,7 @@ class Shares:
 
     @classmethod
     def measured(cls, target: Mapping[str, Any], load: dict[str, Any], seconds: float, prefix: Sequence[str] = ()) -> "Shares":
-        """Of a run."""
+        """The shares of a new run."""
         point = run_perfkit(scenario("", load, seconds, seed=25, target=target, telemetry=False), prefix=prefix).point
         first, second = point["replicas"]
         are_apart = first["intervals"]["p50"][1] < second["intervals"]["p50"][0] if second["ok"] else False

@@ -19,7 +19,7 @@ class Noise:
     """Standard deviations on a logarithmic scale."""
 
     window: Sequence[float] | float
-    """Of each configuration's windows, or of all."""
+    """The standard deviation of each configuration's windows, or of all windows."""
     drift: float = 0.0
     """What all windows of a round share: an AR(1) process with correlation 0.8."""
     tails: int = 0
@@ -45,9 +45,9 @@ class SimulatedTune:
     covers: bool | None
     """Whether the interval of the confirmation holds the leader's true ratio to configuration 0; None without one."""
     pairs: int
-    """Of the confirmation."""
+    """The pairs of the confirmation."""
     windows: int
-    """Of the race."""
+    """The windows of the race."""
     rounds: int
     is_best_dropped: bool
     """Whether the best configuration of those that were measured was shown worse."""

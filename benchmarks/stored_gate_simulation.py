@@ -32,7 +32,7 @@ from perfkit.stats.signed_rank import Array
 from perfkit.stats.slo import FailedShare
 
 REQUESTS = 10_000
-"""Of each run."""
+"""The requests of each run."""
 _BOUNDS = [
     *(Metric(name, "", "ns", margin).bounds for name, margin in STORED_MARGINS.items()),
     Metric(ERROR_RATE, "", "share", ERROR_RATE_BAND).bounds,

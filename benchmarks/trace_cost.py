@@ -40,9 +40,9 @@ class Run(NamedTuple):
     throughput: float
     traced: float
     driver: float
-    """Of the load-generating process, as a share of a core."""
+    """The CPU time of the load-generating process, as a share of a core."""
     sampler_s: float
-    """Of the sampler process from its start to its end, in seconds."""
+    """The CPU time of the sampler process from its start to its end, in seconds."""
 
 
 def measure(url: str, listen: str, seconds: float, *, is_traced: bool) -> Run:

@@ -42,7 +42,7 @@ class Case:
     law: Callable[[Values], float]
     options: tuple[str, ...] = ()
     model: str = ""
-    """Of Triton; empty for the bundled server."""
+    """The model of Triton; empty for the bundled server."""
 
 
 def _batch_cost(values: Values) -> float:

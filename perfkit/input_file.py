@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 _MIB = 2**20
 LARGEST_TEXT_BYTES, LONGEST_LINE_BYTES = 16 * _MIB, 16 * _MIB
-"""Of files that people write, and of a line of longer ones."""
+"""The largest size of a file that people write, and of a line of a longer file."""
 
 
 def read_bounded(file: pathlib.Path, largest_bytes: int, *, may_be_pipe: bool = False) -> bytes:

@@ -20,5 +20,5 @@ def closed(schema: dict[str, Any]) -> dict[str, Any]:
 
 @functools.cache
 def validator_of(document: str) -> jsonschema.Draft202012Validator:
-    """Of a document by its name. `jsonschema.validate` would check the schema itself each time, as `tests/cli/test_schema.py` does once."""
+    """The validator of a named document. `jsonschema.validate` would check the schema each time; `tests/cli/test_schema.py` does once."""
     return jsonschema.Draft202012Validator(closed(schema_of(document)))

@@ -64,7 +64,7 @@ def _telemetry_is_converted_in_the_tests_process():
 
 @pytest.fixture(autouse=True, scope="session")
 def _processes_are_forked():
-    """Those that runs in the tests' process start; `starts_python` is for tests of processes."""
+    """Forks the processes that runs in the tests' process start; `starts_python` is for tests of processes."""
     with forked.forking():
         yield
 

@@ -33,7 +33,7 @@ class Arrivals:
     numbers: Sequence[int | None]
 
     def of(self, *senders: str) -> "Arrivals":
-        """Those of some senders."""
+        """The arrivals of some senders."""
         kept = [place for place, sender in enumerate(self.senders) if sender in senders]
         return Arrivals(
             [self.at_ns[place] for place in kept], [self.senders[place] for place in kept], [self.numbers[place] for place in kept]

@@ -19,7 +19,7 @@ from perfkit.errors import UsageError
 from perfkit.machine.shared_memory import CudaDriver, CudaMemory, RegionMemory, SystemMemory
 
 ALLOWED_DIFFERENCE = 0.01
-"""Of the largest output: executions of several requests together may choose other algorithms."""
+"""The allowed difference as a share of the largest output: executions of several requests together may choose other algorithms."""
 WAYS = ("in the request", "system shared memory", "CUDA shared memory")
 
 

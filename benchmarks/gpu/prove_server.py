@@ -49,7 +49,7 @@ class Compared(NamedTuple):
     rows: float
     """Images in each execution, the mean."""
     threads: int
-    """Of the direct calls."""
+    """The threads of the direct calls."""
     served: float
     direct: float
 

@@ -87,7 +87,7 @@ class Case(NamedTuple):
     protocols: Sequence[str] = _BOTH
     requests: int = REQUESTS
     oddness: Oddness | None = None
-    """Of a proxy before the server, over HTTP."""
+    """The oddness of a proxy before the server, over HTTP."""
 
 
 ON_TRITON = (

@@ -37,9 +37,9 @@ class Regression(Part):
     estimate: float
     """The bad revision's change, the Hodges-Lehmann estimate over the pairs."""
     interval: Interval
-    """Of the estimate."""
+    """The interval of the estimate."""
     confidence: float
-    """Of the interval, and of those of the gates."""
+    """The confidence of the interval, and of the gates' intervals."""
     threshold: float
     """A revision that is worse than this is slower, any other is not; on the scale."""
     regressed: tuple[str, ...]
@@ -61,7 +61,7 @@ class RevisionGate(Part):
     estimate: float | None = None
     """The revision's change, the Hodges-Lehmann estimate over the pairs; None if it was skipped."""
     interval: Interval | None = None
-    """Of the estimate."""
+    """The interval of the estimate."""
 
 
 class Bisection(Part):
@@ -92,7 +92,7 @@ class Bisection(Part):
     change: float | None = None
     """The change of the first slower revision against the good one."""
     interval: Interval | None = None
-    """Of the change."""
+    """The interval of the change."""
     step: float | None = None
     """The change of the first slower revision against the one before it, from the estimates of both."""
     suspects: tuple[Revision, ...] = ()

@@ -79,7 +79,7 @@ ALPHA = GATE_ERROR_RATE / len(LOOKS)
 """The significance level of either test at one look: by the union bound the looks of a gate share its error."""
 _SPREAD_ALPHA, _LEAST_SPREAD = 0.05, 1e-9
 CONFIDENCE = 1 - 2 * ALPHA
-"""Of the interval that a gate reports; its end lies beyond the threshold when the gate has decided."""
+"""The confidence of the interval that a gate reports; its end lies beyond the threshold when the gate has decided."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -117,7 +117,7 @@ class RandomizedBlocks:
     means: tuple[float, ...]
     """The mean of the logarithms of each case."""
     variances: tuple[float, ...]
-    """Of the residuals of each case: its own or the common one, whichever is larger."""
+    """The variance of the residuals of each case: its own or the common one, whichever is larger."""
     repetitions: int
 
     @classmethod

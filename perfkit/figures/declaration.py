@@ -31,7 +31,7 @@ class Figure:
     title: str = ""
     """Its heading in tables."""
     unit: Unit = "count"
-    """Of its value, or of a distribution's times. The bounds follow from the unit at the end of its key; see `result/checks.py`."""
+    """The unit of its value or of a distribution's times. The bounds follow from the unit at the end of its key; see `result/checks.py`."""
     subject: Subject | None = None
     recorded: str = ""
     """The name under which counts or times are recorded, see `Recorder`; `KEY` stands for its key without the unit. Empty for a figure

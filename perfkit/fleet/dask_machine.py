@@ -29,7 +29,7 @@ class DaskTask(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "DaskTask":
-        """Of `str`, as the task passes it on in its environment; raises ValueError."""
+        """The task that was written by `str`, as it is passed on in the task's environment; raises ValueError."""
         run, _, number = text.rpartition("/")
         return cls(run, int(number))
 

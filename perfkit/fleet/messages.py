@@ -36,7 +36,7 @@ class Hello:
 
     name: str
     version: str
-    """Of perfkit."""
+    """The version of perfkit."""
     cpus: tuple[int, ...]
     """The CPUs that its processes may use."""
     open_files: int

@@ -16,9 +16,9 @@ from perfkit.stats.signed_rank import Array, hodges_lehmann
 
 MARGINS = {"throughput": 0.05, "p50": 0.05, "p95": 0.05, "p99": 0.10}
 SECONDARY_MARGINS = {"cpu_time": 0.05, "instructions": 0.05}
-"""Of what a request costs the server's CPUs; these metrics count for the verdict only if the scenario names them."""
+"""The margins of what a request costs the server's CPUs; these metrics count for the verdict only if the scenario names them."""
 PART_MARGINS = {name: MARGINS[name.rpartition("_")[2]] for name in PART_FIGURES}
-"""Of the times of parts of streamed answers, which count only if they are named, too."""
+"""The margins of the times of parts of streamed answers, which also count only if they are named."""
 ERROR_RATE, ERROR_RATE_BAND = "error_rate", 0.001
 _ALL_POINTS = "all load points"
 _MOST_HIDDEN = 0.5  # of a figure

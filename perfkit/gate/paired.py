@@ -63,7 +63,7 @@ class Rule:
     looks: tuple[int, ...]
     """The full looks."""
     parts: tuple[LookPart, ...]
-    """Of the full looks."""
+    """The parts of the full looks."""
     early: tuple[int, ...] = ()
     """The looks before the first full one: at gross regressions, and after seven pairs at passes."""
     early_part: float = EARLY_PART

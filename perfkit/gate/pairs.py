@@ -32,9 +32,9 @@ ARMS: tuple[ArmName, ...] = ("baseline", "candidate")
 PERCENTILES = ("p50", "p95", "p99", "p99_9")
 FIGURES = ("throughput", *PERCENTILES)
 CPU_FIGURES = ("cpu_time", "instructions")
+"""What a request costs the server; absent from runs of a server that perfkit did not start."""
 PART_FIGURES = ("first_response_p50", "first_response_p99", "first_token_p50", "first_token_p99", "per_token_p50", "per_token_p99")
-"""Of streamed answers."""
-"""Of the server for a request; absent from runs of a server that perfkit did not start."""
+"""Percentiles of the times of parts of streamed answers."""
 
 _STORED_WARNINGS = {*INVALIDATING, "not_steady", "overloaded", "failed_requests"}
 _DISTURBANCES = {"generator_stopped", "late_starts"}

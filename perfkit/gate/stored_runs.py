@@ -150,7 +150,7 @@ LARGEST_SHIFT = 0.08
 """The standard deviation by which sittings are assumed to differ at most, all times and rates of one together, where too few of them show it."""
 FEWEST_CANDIDATE_UNITS = 3
 RECOMMENDED_SITTINGS = (10, 5)
-"""Of the baseline, and of the candidate."""
+"""The recommended numbers of sittings of the baseline and of the candidate."""
 _FEWEST_ARRANGEMENTS = math.ceil(1 / FALSE_ALARM_RATE)
 _SHIFT_RATE = FALSE_ALARM_RATE / 2  # for a larger shift; the other half and more is for the runs
 _SIMULATED_GATES = 500

@@ -23,9 +23,9 @@ class GateFacts:
     counts_requests: bool = False
     """Whether `measure.requests` ends the windows."""
     warmup_ns: int | None = None
-    """Of every run."""
+    """The warm-up of every run."""
     concurrency: int | None = None
-    """Of the standard profile's closed loop."""
+    """The concurrency of the standard profile's closed loop."""
     workers: int = 1
     """The load generator's processes, if the scenario gives them."""
     metrics: tuple[str, ...] = ()
@@ -89,7 +89,7 @@ class Need:
     comparison: Comparison
     pairs: float
     variance: float
-    """Of a pair's difference."""
+    """The variance of a pair's difference."""
 
 
 def needed_pairs(one: Comparison) -> Need | None:

@@ -61,7 +61,7 @@ class Comparison(Part):
     """
     confidence: Annotated[float, Field(gt=0, lt=1)]
     pairs: int
-    """Of a stored gate the sittings of the side that has fewer; runs, where the sittings are too few."""
+    """The number of pairs; in a stored gate the sittings of the side that has fewer, or its runs where the sittings are too few."""
     adjusted_p: Probability | None = None
     """P-value of the test for a regression, adjusted for metrics and looks; up to the verdict's `false_alarm_rate` it is a regression. At an early look an upper bound, or 1."""
     improvement_p: float | None = None
@@ -154,7 +154,7 @@ class GateFailure(Part):
     phase: str = ""
     """`trial`, `pair 3` or `control pair 1`; empty before the first run."""
     exit_code: int | None = None
-    """Of a server that ended by itself, or of perfkit if it was interrupted."""
+    """The exit code of a server that ended by itself, or of perfkit if it was interrupted."""
     signal: str = ""
     """The name of the signal that ended a server, or interrupted perfkit, such as `SIGKILL`."""
     last_lines: tuple[str, ...] = ()
@@ -211,9 +211,9 @@ class GeneratorLoad(Part):
     """How busy the load generator's machine was; a mean over runs."""
 
     cpu_share: float
-    """Of the load generator itself, the share of one core."""
+    """The share of one core that the load generator itself used."""
     machine_cpu_share: float | None = None
-    """Of all processes, the target included: the share of all CPUs."""
+    """The share of all CPUs that all processes used, the target included."""
     others: OtherProcesses | None = None
     """What processes besides perfkit and the target used."""
 
@@ -265,7 +265,7 @@ class Fault(Part):
     run: str = ""
     """The result folder of a run with the fault, within the gate's `runs`."""
     generator: GeneratorLoad | None = None
-    """Of the runs with the fault, if the load generator could not keep up."""
+    """The load generator's load in the runs with the fault, if it could not keep up."""
 
 
 class MetricNoise(Part):

@@ -34,7 +34,7 @@ class PointObservation:
     series: tuple[Series, ...]
     warnings: tuple[MeasurementWarning, ...]
     servers: Mapping[int, tuple[ServerCounts | None, tuple[MeasurementWarning, ...]]] = dataclasses.field(default_factory=dict)
-    """Of a mix, the server's counts for each workload that can be told apart, and warnings about them."""
+    """The server's counts for each workload of a mix that can be told apart, and warnings about them."""
     server_times: Mapping[int, tuple[ServerTime, ...]] = dataclasses.field(default_factory=dict)
     """The same of its page of metrics."""
 

@@ -94,9 +94,9 @@ class ProbeResult:
     highest_sequence_id: int | None = None
     """See `ModelConfig`."""
     request_indices: Indices | None = None
-    """Of a replay: the index of the request for each arrival; None for requests that are used in turn."""
+    """The index of the request for each arrival of a replay; None for requests that are used in turn."""
     stream_lengths: tuple[int, ...] = ()
-    """Of `workload.data`: the steps of each stream, in the order of the requests; they apply to sequences."""
+    """The number of steps of each stream of `workload.data`, in the order of the requests; they apply to sequences."""
 
 
 @dataclasses.dataclass(frozen=True)

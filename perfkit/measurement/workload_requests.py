@@ -22,9 +22,9 @@ class WorkloadRequests:
     batch_size: float
     """The inferences of a request; of a replay, the mean."""
     indices: Indices | None = None
-    """Of a replay: the index of the request for each arrival; None for requests that are used in turn."""
+    """The index of the request for each arrival of a replay; None for requests that are used in turn."""
     stream_lengths: tuple[int, ...] = ()
-    """Of `workload.data`: the steps of each stream, in the order of the requests; they apply to sequences."""
+    """The number of steps of each stream of `workload.data`, in the order of the requests; they apply to sequences."""
     note: str = ""
     """How they were made, in a sentence, where that is not as the scenario says; otherwise empty."""
 

@@ -23,7 +23,7 @@ from perfkit.perf_analyzer.options import (
 )
 
 LARGEST_DATA_BYTES = 2**28
-"""Of a file of input data, or of intervals."""
+"""The largest size of a file of input data, or of intervals."""
 _SHORT = "".join(f"{name[1]}{':' * (option.read is not None)}" for name, option in BY_NAME.items() if len(name) == 2)
 _LONG = [f"{name[2:]}{'=' * (option.read is not None)}" for name, option in BY_NAME.items() if len(name) > 2]
 _LOAD_MODES: Mapping[str, LoadMode] = {
@@ -81,7 +81,7 @@ def read_options(arguments: Sequence[str]) -> Iterator[tuple[str, Option, str]]:
 
 
 def _add(given: dict[str, Any], fields: Fields) -> None:
-    """Of a repeated option lists and mappings add up, and otherwise the last value counts; of the number of requests the first one."""
+    """Adds an option's fields: repeated lists and mappings add up; otherwise the last value counts, but the first number of requests."""
     for field, value in fields.items():
         before = given.get(field)
         if isinstance(value, Mapping):

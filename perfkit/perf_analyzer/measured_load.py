@@ -37,7 +37,7 @@ class MeasuredLoad:
     """Finished sequences; None for a load without sequences."""
     sequences_per_s: float = 0.0
     responses_per_s: float | None = None
-    """Of a decoupled model; None for others."""
+    """The responses of a decoupled model; None for others."""
     delayed_share: float = 0.0
     """Rates only: the share of the requests that started too late; see `_delayed_share`."""
     cpu_share: float = 0.0

@@ -95,7 +95,7 @@ class Options:
     is_binary_search: bool = False
     latency_threshold_ms: int = 0
     percentile: int | None = None
-    """Of the latency that the threshold and the report use; None means the average."""
+    """The percentile of the latency that the threshold and the report use; None means the average."""
 
     measurement_mode: Literal["time_windows", "count_windows"] = "time_windows"
     interval_ms: int = 5000

@@ -163,7 +163,7 @@ class _Profile:
         return windows
 
     def _is_stable(self, windows: Sequence[Window], options: Options) -> bool:
-        """Of calls that nobody waits for, a throughput that is stable is enough in the end."""
+        """Whether the windows are stable; for calls that nobody waits for, a stable throughput is enough in the end."""
         if is_stable(windows, options):
             return True
         is_enough = options.is_async and is_stable(windows, options, checks_latency=False)

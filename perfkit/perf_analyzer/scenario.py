@@ -20,7 +20,7 @@ __all__ = ["print_scenario", "scenario_for", "scenario_of"]
 _Section: TypeAlias = dict[str, Any]
 _REPETITIONS = 3
 _WARM_UP = "1s"
-"""Of a single load: a fixed time, since an end that is detected would shorten the windows."""
+"""The warm-up of a single load: a fixed time, since an end that is detected would shorten the windows."""
 _OPEN_ENDED = 10
 """How many values stand for a range without an end."""
 _MOST_VALUES = 10_000

@@ -102,13 +102,13 @@ class RunFigures:
     sequences_per_s: float | None = None
     """Finished sequences; None for a load without sequences."""
     responses_per_s: float | None = None
-    """Of a decoupled model; None for others."""
+    """The responses of a decoupled model; None for others."""
     scheduled_per_s: float | None = None
     """The rate of an open loop."""
     cpu_share: float = 0.0
     """How much of a CPU the load generator used."""
     server: ServerFigures | None = None
-    """Of the whole run, its warm-up and its last answers included."""
+    """The server's figures of the whole run, its warm-up and its last answers included."""
     gpus: tuple[GpuFigures, ...] = ()
     sent: int = 0
     """Requests of all its windows."""

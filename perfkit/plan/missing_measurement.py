@@ -12,7 +12,7 @@ from perfkit.scenario.file import scenario_document
 from perfkit.scenario.model import Scenario
 
 SHORTEST_S, LONGEST_S = 30, 600
-"""Of a window that is proposed; more samples need more repetitions."""
+"""The shortest and the longest window that is proposed; more samples need more repetitions."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -208,9 +208,9 @@ class CapacityPlan:
     exhaustion_replicas: int
     """The replicas whose exhaustion is forecast."""
     risk: FleetRisk
-    """Of the chosen configuration."""
+    """The risk of the chosen configuration."""
     schedule: Schedule | None
-    """Of the chosen configuration; None without a demand profile."""
+    """The schedule of the chosen configuration; None without a demand profile."""
     assumptions: tuple[str, ...]
     ranking: tuple[RankedConfiguration, ...] = ()
     """All configurations, the best first."""

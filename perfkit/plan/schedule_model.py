@@ -101,7 +101,7 @@ class Schedule:
     """Why the time in which the SLO is missed was not simulated; empty if it was."""
     sampling: Sampling | None
     mean_power_w: float | None
-    """Of the bought fleet; None without a purchase."""
+    """The mean power of the bought fleet; None without a purchase."""
     ways: tuple[FleetWay, ...]
     offers: tuple[Offer, ...]
     allowed_missed_time: float | None

@@ -98,7 +98,7 @@ class _Blocks:
     sums: _Floats
     weights: _Floats
     error: float = 0.0
-    """Of a block's time because its gap is known to an interval: the root mean square, as a share."""
+    """The error of a block's time because its gap is known to an interval: the root mean square, as a share."""
     fewest: float = 0.0
     """The least weight before and after a cut."""
 

@@ -172,7 +172,7 @@ class _Coders:
         raise TypeError(f"{kind} is no plain data")
 
     def _record(self, made: Any, fields: Mapping[Any, Any], getter: Callable[[Any], Callable[[Any], Any]]) -> _Coder:
-        """Of a class with fields, or a tuple with so many elements."""
+        """The coder of a class with fields, or of a tuple with so many elements."""
         parts = [(getter(name), self.of(part)) for name, part in fields.items()]
         by_name = dataclasses.is_dataclass(made) and any(field.kw_only for field in dataclasses.fields(made))
 
@@ -189,7 +189,7 @@ class _Coders:
         return _checked(lambda value: type(value) is made and (made is not tuple or len(value) == len(parts)), write, read, made)
 
     def _elements(self, made: Any, kind: Any, kinds: Any) -> _Coder:
-        """Of so many elements, which are pairs in a mapping."""
+        """The coder of a collection with any number of elements, which are pairs in a mapping."""
         element = self.of(kind)
 
         def write(value: Any, out: _Writer) -> None:
@@ -245,7 +245,7 @@ def _misfit(value: object, kind: object) -> str:
 
 
 def _choice(values: Sequence[Any]) -> _Coder:
-    """Of the members of an enumeration, or of literals."""
+    """The coder of the members of an enumeration, or of literals."""
     numbers = {value: bytes((number,)) for number, value in enumerate(values)}
     return _checked(
         lambda value: type(value) is type(values[0]) and value in numbers,

@@ -21,10 +21,10 @@ class OpenRequest:
     call: Call
     is_grpc: bool = False
     model: str = ""
-    """Of a request over HTTP, whose path names it."""
+    """The model of a request over HTTP, whose path names it."""
     version: str = ""
     header_length: int | None = None
-    """Of a request over HTTP: the length of its JSON document, None if it is all JSON."""
+    """The length of the JSON document of a request over HTTP; None if the request is all JSON."""
     encoding: str = ""
     """The compression of the body: gzip, deflate, or none."""
     body: bytearray | None = dataclasses.field(default_factory=bytearray)

@@ -19,7 +19,7 @@ class StreamedTimes:
     """What the responses to a batch of requests add to their recording."""
 
     instants_ns: Instants
-    """Of all responses."""
+    """The instants of all responses."""
     times: Mapping[str, tuple[Instants, Instants]]
     """For each name the indices of the requests of the window that have this time, once for each value, and the nanoseconds."""
     counts: Mapping[str, Instants]

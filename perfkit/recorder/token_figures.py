@@ -19,7 +19,7 @@ class TokenFigures:
     """What a batch adds to its recording; only ok answers count, but for `per_token_cut_off`, the streams that were not waited for."""
 
     per_token_ns: Instants
-    """Of each request of the batch: the time from its first event to its last, per token after those of the first; -1 if it is not known."""
+    """For each request of the batch the time from its first event to its last, per token after those of the first; -1 if not known."""
     counts: Mapping[str, tuple[Instants, Instants]]
     """For each count the indices of requests, and how much each adds."""
 

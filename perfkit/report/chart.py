@@ -18,7 +18,7 @@ INK: Colour = ("#24292f", "#dfe3e8")
 BACK: Colour = ("#ffffff", "#15191e")
 MUTED: Colour = ("#57606a", "#9aa4af")
 RED: Colour = ("#b3261e", "#ff9a92")
-"""Of failures and figures that are not valid; no series of its own has it."""
+"""The colour of failures and figures that are not valid; no series of its own has it."""
 
 Scale = Literal["linear", "from zero", "log", "date"]
 """`date` has days since 1970-01-01, shown as dates."""

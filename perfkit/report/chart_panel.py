@@ -12,7 +12,7 @@ from perfkit.report.svg import element, group, number, path, shortened, text, te
 
 FONT, SMALL = 10.0, 8.8
 LABEL_HEIGHT = 30.0
-"""Of the ticks' texts and the x axis's label below a panel; without the label, `TICKS_HEIGHT`."""
+"""The height of the ticks' texts and the x axis's label below a panel; without the label, `TICKS_HEIGHT`."""
 TICKS_HEIGHT, ROW_HEIGHT = 17.0, 11.0
 GRID: Colour = ("#e4e7ea", "#2b323a")
 HEAT: Colour = ("#005a96", "#2b6f9e")

@@ -232,7 +232,7 @@ def _figures_known(compared: ResultComparison) -> int:
 
 
 def _confidence(compared: ResultComparison) -> float:
-    """Of each interval, so that all hold together with 95 %: 1 - 5 % ÷ their number (C. E. Bonferroni)."""
+    """The confidence of each interval, so that all hold together with 95 %: 1 - 5 % ÷ their number (C. E. Bonferroni)."""
     return 1 - (1 - CONFIDENCE) / max(_figures_known(compared), 1)
 
 

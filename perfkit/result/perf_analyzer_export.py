@@ -39,7 +39,7 @@ class Experiment:
     gaps_ns: "array[int]" = dataclasses.field(default_factory=lambda: array("q"))
     """Between consecutive responses of one request."""
     boundaries_ns: tuple[int, ...] = ()
-    """Of the windows; empty if they have no bounds."""
+    """The boundaries of the windows; empty if they have no bounds."""
     unanswered: int = 0
     """Requests without any response, which are left out."""
 
@@ -216,7 +216,7 @@ class Windows:
 
     @property
     def length_ns(self) -> int:
-        """Of all spans together."""
+        """The length of all spans together."""
         return int((self.ends_ns - self.starts_ns).sum())
 
     def count_inside(self, instants_ns: _Instants) -> int:

@@ -57,7 +57,7 @@ class CsvRow:
     inferences_per_s: float
     responses_per_s: float | None
     mean_ns: float | None
-    """Of the latency; None without `--verbose-csv`, and with `--percentile`."""
+    """The mean of the latency; None without `--verbose-csv`, and with `--percentile`."""
     percentiles_ns: Mapping[str, float]
     """By names such as `p99`."""
     further: Mapping[str, str]

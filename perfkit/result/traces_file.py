@@ -32,7 +32,7 @@ class TracedRequest(NamedTuple):
     """A row of the file."""
 
     workload: str
-    """Of a mix; empty for the whole mix, in which each of its requests is listed a second time, and for a scenario that is no mix."""
+    """The workload of a mix; empty for the whole mix, in which each request is listed a second time, and for a scenario that is no mix."""
     protocol: str
     load: str
     """The load point in words."""

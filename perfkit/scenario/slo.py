@@ -50,12 +50,12 @@ class Slo(PercentileLimits):
     wrong_answers: Share | None = None
     """The largest allowed share of answers with other outputs than expected, judged by those that `check` checks."""
     first_response: PercentileLimits | None = None
-    """Of streams: limits on the time to the first response, such as `{p99: 200ms}`."""
+    """Limits on the time to the first response of a stream, such as `{p99: 200ms}`."""
 
     first_token: PercentileLimits | None = None
-    """Of streams over OpenAI's API: limits on the time to the first event with content or reasoning, such as `{p99: 500ms}`."""
+    """Limits on the time to a stream's first event with content or reasoning over OpenAI's API, such as `{p99: 500ms}`."""
     per_token: PercentileLimits | None = None
-    """Of streams over OpenAI's API: limits on the time per output token, such as `{p99: 40ms}`."""
+    """Limits on a stream's time per output token over OpenAI's API, such as `{p99: 40ms}`."""
 
     @property
     def further(self) -> dict[str, PercentileLimits]:

@@ -9,7 +9,7 @@ from perfkit.search.probes import Estimate, Probe, SearchSettings
 from perfkit.search.share_curve import CountAt
 
 BRACKET_FACTOR = 2.0
-"""Of the rates while the capacity is bracketed; a fit that lies further outside the bracket is not used."""
+"""The factor between rates while the capacity is bracketed; a fit that lies further outside the bracket is not used."""
 
 MUCH_LONGER = 4
 """A probe of so many times the requests of another can contradict it."""

@@ -31,7 +31,7 @@ class Probe:
     is_overloaded: bool = False
     """The backlog grew during the probe, so the SLO is missed whatever the counts are."""
     ceiling_per_s: float = math.inf
-    """Of an overloaded probe: the highest throughput that its answers allow, which the capacity cannot exceed."""
+    """The highest throughput that an overloaded probe's answers allow, which the capacity cannot exceed; infinite for other probes."""
     is_valid: bool = True
     """False if the load generator was the bottleneck or the target cold: then nothing is known about the warm target at that rate."""
     is_cold: bool = False
@@ -124,7 +124,7 @@ class SearchEnd:
     missed_below_per_s: float | None = None
     """A rate far below the capacity at which the SLO is missed, too; the capacity holds for the rates above it."""
     needed_s: float | None = None
-    """Of a search that was too short: an estimate of the time that the whole search would take."""
+    """An estimate of the time that the whole search would take; None unless the search was too short."""
     needed_if_wider_s: float | None = None
     """The same for an interval that may be twice as wide; None if that would save less than a fifth."""
     drift: SearchDrift | None = None

@@ -34,7 +34,7 @@ class PartMeans:
     parts_ns: Mapping[str, int]
     """By the name of the part."""
     intervals_ns: Mapping[str, tuple[int, int]]
-    """Of `total` and each part; empty with fewer than 10 sampled requests, and where slow ones came in few groups."""
+    """The intervals of `total` and each part; empty with fewer than 10 sampled requests, and where slow ones came in few groups."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Breakdown:
     unknown: tuple[str, ...]
     """The parts that no span told; their time is in `remainder`."""
     mean: PartMeans | None
-    """Of all sampled requests."""
+    """The means of all sampled requests."""
     p50: PartMeans | None
     p95: PartMeans | None
     p99: PartMeans | None

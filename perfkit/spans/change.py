@@ -38,7 +38,7 @@ class PartChange:
     parts_ns: Mapping[str, int]
     """By the name of the part; empty if there are too few samples."""
     intervals_ns: Mapping[str, tuple[int, int]]
-    """Of `total` and each part; empty if they are unknown."""
+    """The intervals of `total` and each part; empty if they are unknown."""
     problem: str = ""
     """Why there are too few samples."""
 

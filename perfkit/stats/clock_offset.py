@@ -23,7 +23,7 @@ class ClockOffset:
     """The other clock minus this one, linear between known instants, in nanoseconds; before the first and after the last it is theirs."""
 
     instants_ns: tuple[int, ...]
-    """Of this clock, ascending."""
+    """The known instants by this clock, ascending."""
     offsets_ns: tuple[int, ...]
     bounds_ns: tuple[int, ...]
     """How far the offset may be from the true one, at each instant."""

@@ -198,7 +198,7 @@ def mean_interval(intervals: Sequence[BucketCounts]) -> tuple[float, float] | No
 
 
 def _deviations(intervals: Sequence[BucketCounts], pooled: "_Buckets", scores: Sequence[Numbers]) -> Deviations:
-    """Of some scores of mean 0, each with a value for every bucket."""
+    """The deviations of some scores of mean 0, each with a value for every bucket."""
     starts = [int(start) for start in joined(len(intervals))]
     parts = [BucketCounts.merged(intervals[start:end]) for start, end in itertools.pairwise([*starts, len(intervals)])]
     rows = np.stack(scores)

@@ -47,7 +47,7 @@ class Alternative:
 def moved_time(
     reported: BucketCounts, alternatives: Sequence[Alternative], quantiles: Iterable[float], *, is_long: bool = False
 ) -> Effect | None:
-    """Of the reported percentiles and the mean that were moved by more than 1 % and beyond their 95 % interval, the one moved most.
+    """The reported percentile, or the mean, that was moved most, among those moved by more than 1 % and beyond their 95 % interval.
 
     A figure is unmoved if one of the alternatives shows that: each is a valid estimate, and the one with the smaller uncertainty
     decides. The interval is that of the undisturbed times around their own figure, since a disturbance widens the interval of the

@@ -90,7 +90,7 @@ class SpansConfig:
     run_prefix: str
     """The 16 hexadecimal digits with which the trace ids of this run begin; other spans are counted and dropped."""
     most_traces: int
-    """Of more traces than these, those that came first are dropped."""
+    """The most traces that are kept; if there are more, those that came first are dropped."""
 
 
 PUSH_FAILED = "Live metrics could not be pushed to"
@@ -200,11 +200,11 @@ class SpanCounts:
     malformed: int = 0
     """Spans without the ids or times that a span must have."""
     duplicates: int = 0
-    """Of those received, spans that came before."""
+    """The received spans that had come before."""
     late: int = 0
-    """Of those received, spans of traces that were reported before."""
+    """The received spans of traces that were reported before."""
     dropped: int = 0
-    """Of those received, spans for which there was no room."""
+    """The received spans for which there was no room."""
     refused_bodies: int = 0
     """Requests that were too large, no OTLP, in another encoding, or not sent in time."""
 

@@ -28,7 +28,7 @@ class Content(NamedTuple):
     tensors: str = ""
     """A JSON object with the tensors in the form of perf_analyzer's input data."""
     lengths: str = ""
-    """Of a language model, the tokens of the prompt and of the answer: `374,44`."""
+    """The tokens of a language model's prompt and of its answer: `374,44`."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class RecordedTrace:
     instants_ns: Instants
     """In ascending order."""
     content_indices: Indices
-    """Of each request, the index of what it carried in `contents`."""
+    """For each request the index of what it carried in `contents`."""
     contents: Sequence[Content]
     """The distinct contents."""
     period_ns: int

@@ -48,7 +48,7 @@ def inflate(body: bytes, encoding: str, limit_bytes: int) -> bytes:
 
 
 FIRST_ANSWER_LIMIT = AnswerLimit(1 << 28)
-"""Of the answer to the probe request, and the largest one without `target.max_answer`."""
+"""The limit of the answer to the probe request, and the largest limit of an answer without `target.max_answer`."""
 STATISTICS_LIMIT = AnswerLimit(1 << 20)
 METRICS_LIMIT = AnswerLimit(1 << 24)
 _ANSWERS_BYTES = 1 << 30

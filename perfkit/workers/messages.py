@@ -110,7 +110,7 @@ class WorkloadSpec:
     check_at_most_per_s: float
     seed: int
     request_indices: Indices | None = None
-    """Of a replay: the index of the request for each arrival of all workers; None for requests that are used in turn."""
+    """The index of the request for each arrival of a replay, of all workers; None for requests that are used in turn."""
     sampling: SamplingSpec | None = None
     """How many requests are traced; None for none."""
     good_within_ns: Mapping[str, int] = dataclasses.field(default_factory=dict)

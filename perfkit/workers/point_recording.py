@@ -42,7 +42,7 @@ class MachineRecording:
     recording: Recording | None
     """None if all its workers were lost."""
     shares: BusyShares | None
-    """Of its busiest worker."""
+    """The shares of its busiest worker."""
     clock_offset_ns: int
     """How much more its clock showed than the driver's when the load began; its instants are corrected by that."""
     clock_drift_ppm: float

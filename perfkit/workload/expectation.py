@@ -30,7 +30,7 @@ class Expectation:
     """Checks answers against the model's metadata and the scenario's expected values. Plain data, which is sent to the processes that check."""
 
     asked: tuple[Asked, ...]
-    """Of each request."""
+    """What each request asks for."""
     described: tuple[TensorMetadata, ...]
     """The outputs by the model's metadata."""
     classified: frozenset[str]
@@ -38,7 +38,7 @@ class Expectation:
     expected: Mapping[str, tuple[Tensor, ...]]
     """By output, the values that the scenario expects of the requests in turn."""
     from_data: tuple[Mapping[str, Tensor], ...]
-    """Of each request, the outputs that `workload.data` expects; empty without any."""
+    """For each request the outputs that `workload.data` expects; empty without any."""
     tolerances: Mapping[str, float]
     """By the datatypes of floats."""
     model: str = ""

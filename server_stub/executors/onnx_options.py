@@ -26,9 +26,9 @@ class OnnxOptions:
     provider: Provider | None = None
     """ONNX Runtime's execution provider: by default, that of the device."""
     precision: Precision | None = None
-    """Of convolutions and matrix products: FP32 on the CPU, and TF32 on a GPU, which is FP32 where the GPU has no TF32."""
+    """The precision of convolutions and matrix products: FP32 on the CPU, and TF32 on a GPU, which is FP32 where the GPU has no TF32."""
     layout: Layout | None = None
-    """Of activations inside the model: channels last from compute capability 8.0 on."""
+    """The layout of activations inside the model: channels last from compute capability 8.0 on."""
     graphs: bool | None = None
     """Whether the prepared batch sizes are captured as CUDA graphs when the model is loaded: on a GPU, unless by TensorRT."""
     instances: int | None = None

@@ -20,7 +20,7 @@ class RequestHeaders:
     path: str
     timeout_ns: int | None
     encoding: str
-    """Of the compressed messages."""
+    """The encoding of the compressed messages."""
     metadata: Mapping[str, str]
     http_status: int
     """The status of the response: 200, or another for a request that is not a gRPC call."""

@@ -58,7 +58,7 @@ class RepeatedRequest:
 
     template: RequestTemplate
     data: Sequence[Buffer]
-    """Of each of the template's inputs, as long as in all requests of the template."""
+    """The data of each of the template's inputs, as long as in all requests of the template."""
 
 
 AnyRequest: TypeAlias = InferRequest | RepeatedRequest

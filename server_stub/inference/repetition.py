@@ -8,7 +8,7 @@ from perfkit.protocol.tensor import Datatype
 MAX_REMEMBERED = 2**10
 """The number of entries of each cache."""
 MAX_HEAD_BYTES = 2**12
-"""Of a request or response without its data; longer ones are not remembered."""
+"""The largest size of a request or response without its data; longer ones are not remembered."""
 
 ResponseKey: TypeAlias = tuple[str, str, str, tuple[tuple[str, Datatype, tuple[int, ...], int], ...]]
 _Key = TypeVar("_Key")

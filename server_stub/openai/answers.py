@@ -27,7 +27,7 @@ class Piece(NamedTuple):
     """What it continues; `arguments` are those of a tool call."""
     text: str
     tokens: int
-    """Of the answer, up to the end of this piece."""
+    """The number of tokens of the answer up to the end of this piece."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

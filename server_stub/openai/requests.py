@@ -44,7 +44,7 @@ class EmbeddingsRequest:
     """A request for embeddings."""
 
     input_tokens: tuple[int, ...]
-    """Of each text."""
+    """The number of tokens of each text."""
     dimensions: int
     is_base64: bool
 

@@ -27,7 +27,7 @@ FOLDER = "warmup"
 _STRING_LENGTH_BYTES = 4
 _MAX_COUNT = 10_000
 _MAX_INPUT_BYTES = 2**30
-"""Of one input in all requests of a sample. No request over HTTP may be larger by default."""
+"""The largest size of one input in all requests of a sample. No request over HTTP may be larger by default."""
 
 
 def read_samples(

@@ -106,7 +106,7 @@ def test_machines_divide_a_scan_and_the_load_of_its_warm_up(start_fleet):
 
 def test_the_workers_of_all_machines_send_a_renewed_secret(start_fleet, write_scenario, tmp_path):
     ports = collections.defaultdict[str, set[int]](set)
-    """Of the clients that sent a token."""
+    """The ports of the clients that sent a token."""
 
     class Handler(v2_handler(lambda _: None)):  # type: ignore[misc]  # made for this test
         def do_POST(self):

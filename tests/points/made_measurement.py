@@ -17,7 +17,7 @@ from perfkit.transport.base import Outcome, Reply
 
 MS, S = 1_000_000, 1_000_000_000
 WINDOW_S = 60
-"""Of an open loop."""
+"""The length of an open loop's window."""
 
 
 def measurement(ok_ns=(), *, others=(), cpu_share=0.2, steal_share=0.0, failures=(), finished=None, series=(), window_s=2.0, batch_size=1,

@@ -197,7 +197,7 @@ WANDB_SETTINGS = {
     "console", "silent", "disable_git", "save_code", "init_timeout", "finish_timeout", "finish_timeout_raises", "x_disable_meta",
     "x_disable_stats", "x_save_requirements", "x_graphql_retry_max", "x_file_stream_retry_max", "x_file_transfer_retry_max",
 }  # fmt: skip
-"""Of what wandb 0.27 and 0.31 know; both refuse other names."""
+"""Settings that wandb 0.27 and 0.31 know; both refuse other names."""
 
 
 class ModeSettings(BaseModel):

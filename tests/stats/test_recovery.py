@@ -13,7 +13,7 @@ DRAINED_S = (WAIT_S - (LIMIT_S - 1 / CAPACITY)) / (1 - BASE / CAPACITY)
 
 
 def _recovery_s(starts_s: npt.NDArray[np.float64], after_s: float = AFTER_S) -> float | None:
-    """That of a queue of one server with constant service times; the surge ends at 0."""
+    """The recovery of a queue of one server with constant service times; the surge ends at 0."""
     number = np.arange(starts_s.size) / CAPACITY
     ends_s = np.maximum.accumulate(starts_s - number) + number + 1 / CAPACITY
     inside = (starts_s >= 0) & (starts_s < after_s)

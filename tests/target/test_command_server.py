@@ -67,7 +67,7 @@ def serve(tmp_path, command_and_port, body=None):
 
 
 def processes(tmp_path):
-    """Those that the server printed."""
+    """The processes whose ids the server printed."""
     return [psutil.Process(int(pid)) for pid in (tmp_path / "server.log").read_text().split()[:2]]
 
 

@@ -33,7 +33,7 @@ class Window(Part):
     """The configuration's number; 0 is the present one."""
     phase: Phase
     round: int
-    """Of the race, from 1; in the confirmation the pair."""
+    """The round of the race, from 1; in the confirmation the number of the pair."""
     elapsed_s: float = 0.0
     """From the start of the tune to the end of this window, without interruptions."""
     refusal: str = ""
@@ -97,7 +97,7 @@ class Progress(Part):
     restores: bool = False
     """Whether the present configurations, which are in `present-config.json`, are put back at the end."""
     url: str = ""
-    """Of the server whose configuration is changed, without credentials."""
+    """The URL of the server whose configuration is changed, without credentials."""
     model: str = ""
     first: tuple[int, ...]
     """The configurations of the race's first round, by number."""

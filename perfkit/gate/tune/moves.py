@@ -88,7 +88,7 @@ class SearchSpace:
         return [one.get(key) for one in self._values]
 
     def _nearest(self, key: str) -> list[int]:
-        """Of the configurations with another value of a key than the present one, those that differ from it by the fewest keys."""
+        """The configurations that differ by the fewest keys from the present one, among those with another value of `key`."""
         differing = {number: _differing(self._values[0], one) for number, one in enumerate(self._values)}
         counts = {number: len(keys) for number, keys in differing.items() if key in keys}
         least = min(counts.values(), default=0)

@@ -60,7 +60,7 @@ class TunePlan:
     present: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """The present configurations of the models that are tuned, as the server writes them; empty where places of a command alone vary."""
     control: ModelControl | None = None
-    """Of the running server's models; None for a server that a command starts."""
+    """The control of the running server's models; None for a server that a command starts."""
     repository: ModelRepository | None = None
 
     @functools.cached_property

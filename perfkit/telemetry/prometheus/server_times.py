@@ -37,7 +37,7 @@ class TimeSource:
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Labels that a sample must have besides."""
     count: str = ""
-    """Of a counter of times: the metric that counts them. A histogram or summary has its own."""
+    """The metric that counts the times of a counter; empty for a histogram or summary, which has a count of its own."""
 
     @property
     def unit_ns(self) -> int:

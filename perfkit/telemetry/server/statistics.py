@@ -123,7 +123,7 @@ class ServerCounts:
     versions: tuple[str, ...]
     sent: AnswerTotals
     composing: ComposingCounts = dataclasses.field(default_factory=dict)
-    """Of an ensemble, the same increase for the models of its steps."""
+    """The same increase for the models of an ensemble's steps; empty for other models."""
 
     @classmethod
     def added(cls, parts: "Sequence[ServerCounts]") -> "ServerCounts":

@@ -22,7 +22,7 @@ def verdict_on(pairs):
 
 @pytest.fixture
 def threshold():
-    """That of a bad revision which takes half as long again."""
+    """The threshold for a bad revision that takes half as long again."""
     found = find_threshold(verdict_on(make_pairs(12, 1.5)))
     assert found is not None
     return found

@@ -18,7 +18,7 @@ from tests.cli.tune_target import CONFIG, Triton
 from tests.json_server import serving
 
 UNUSED: Any = None
-"""Of a server that runs already."""
+"""An argument that is not used for a server that runs already."""
 MEMBERS = ("resize", "classify")
 STEPS = [{"model_name": model, "model_version": -1} for model in MEMBERS]
 MODELS = {
