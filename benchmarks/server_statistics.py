@@ -172,8 +172,8 @@ def main() -> int:
         )
     page.section(
         "5 ms of queueing and 10 ms of compute",
-        f"The model `synthetic` (`{_DECLARATION}`): every {_PERIOD_S:g} s {_IDLE} requests 11 ms apart, which do not queue, and {_BUSY} "
-        f"requests 10 ms apart, each {_WAIT_S * 1e3:.2f} ms before its predecessor ends: 5 ms on average over all.",
+        f"The model `synthetic` (`{_DECLARATION}`), with a schedule that repeats after {_PERIOD_S:g} s. {_IDLE} requests arrive 11 ms apart "
+        f"and do not queue; the other {_BUSY} arrive 10 ms apart and queue for {_WAIT_S * 1e3:.2f} ms each. The mean over all is 5 ms.",
         "",
     )
     page.table("protocol", ">requests", ">queue", ">error", ">compute infer", ">error", "within 2 %")

@@ -21,7 +21,7 @@ class Spot:
 
     per_hour: float
     interruptions_per_h: float
-    """The interruptions of each replica: 0.05 is one in 20 hours."""
+    """Interruptions of one replica per hour: 0.05 is one in 20 hours."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

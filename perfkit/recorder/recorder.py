@@ -156,7 +156,7 @@ class Recorder:
             self._take_step()
 
     def _take_step(self) -> None:
-        """Takes a step of the batch that is being recorded, and begins with the next batch if that is full."""
+        """Records the next part of the batch that is being recorded, and starts to record the following batch if it is full."""
         if self._work is not None and next(self._work, self) is self:
             self._work = None
         if len(self._batch) >= self._batch_size:

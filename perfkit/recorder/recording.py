@@ -163,7 +163,7 @@ class Recording:
     """Empty for a target with a single address."""
 
     def shifted(self, by_ns: int) -> "Recording":
-        """A copy whose instants are those of a clock that shows `by_ns` more."""
+        """A copy with `by_ns` added to each instant, to convert it to another clock."""
         return dataclasses.replace(
             self,
             origin_ns=self.origin_ns + by_ns,

@@ -40,7 +40,7 @@ class Stop:
         return self.end_ns - self.start_ns
 
     def shifted(self, by_ns: int) -> "Stop":
-        """A copy whose instants are those of a clock that shows `by_ns` more."""
+        """A copy with `by_ns` added to each instant, to convert it to another clock."""
         return Stop(self.start_ns + by_ns, self.end_ns + by_ns, self.settled_ns + by_ns)
 
 

@@ -85,7 +85,7 @@ class SampledRequest(NamedTuple):
         return self.finished_ns - (self.intended_ns if self.is_paced else self.started_ns)
 
     def shifted(self, by_ns: int) -> "SampledRequest":
-        """A copy whose instants are those of a clock that shows `by_ns` more."""
+        """A copy with `by_ns` added to each instant, to convert it to another clock."""
         return self._replace(
             intended_ns=self.intended_ns + by_ns,
             paced_ns=self.paced_ns + by_ns if self.is_paced else 0,

@@ -48,7 +48,7 @@ class Series:
         return dataclasses.replace(self, times_ns=self.times_ns[first:], values=self.values[first:])
 
     def shifted(self, by_ns: int) -> "Series":
-        """A copy whose instants are those of a clock that shows `by_ns` more."""
+        """A copy with `by_ns` added to each instant, to convert it to another clock."""
         return dataclasses.replace(self, times_ns=tuple(time_ns + by_ns for time_ns in self.times_ns))
 
     @property

@@ -83,7 +83,7 @@ class Reply:
     instants of all of them.
     """
 
-    # what each reply has; the attributes below are stored, in a dict, only where they are not these
+    # stored in every reply; the attributes below are stored in a dict, only where they differ from the values of the class
     __slots__ = ("__dict__", "finished_ns", "outcome", "payload", "started_ns", "variant")
 
     error: str = ""

@@ -28,7 +28,7 @@ class WorkloadRecording:
     """The traced requests that were answered, also those of the warm-up."""
 
     def shifted(self, by_ns: int) -> "WorkloadRecording":
-        """A copy whose instants are those of a clock that shows `by_ns` more."""
+        """A copy with `by_ns` added to each instant, to convert it to another clock."""
         sampled = tuple(request.shifted(by_ns) for request in self.sampled)
         return dataclasses.replace(self, recording=self.recording.shifted(by_ns), sampled=sampled)
 
@@ -102,7 +102,7 @@ class PointRecording:
         return dataclasses.replace(self, workloads=(own,), are_alike=True, lost=(), machines=())
 
     def shifted(self, by_ns: int) -> "PointRecording":
-        """A copy whose instants are those of a clock that shows `by_ns` more."""
+        """A copy with `by_ns` added to each instant, to convert it to another clock."""
         return dataclasses.replace(
             self,
             workloads=tuple(one.shifted(by_ns) for one in self.workloads),

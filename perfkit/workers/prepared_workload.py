@@ -57,9 +57,9 @@ class PreparedWorkload:
     sampler: RequestSampler | None = None
     """What the requests are sent through if some of them are traced."""
     count_tokens: Callable[[Reply], TokenCounts | None] | None = None
-    """What gives the tokens that an answer reports; None for an API without tokens."""
+    """The function that reads the numbers of tokens that an answer reports; None for an API without tokens."""
     prepare: Callable[[InferRequest], Prepared] | None = None
-    """What prepared the requests; None where their headers never change."""
+    """The function that prepares requests, also again with renewed headers; None where headers never change."""
     abandoning: AbandoningSender | None = None
     """What the requests are sent through if some of them are given up."""
     retrying: RetryingSender | None = None

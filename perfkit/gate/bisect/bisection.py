@@ -123,7 +123,7 @@ def _difference(metric: Metric, gate: RevisionGate) -> float:
 
 
 def _other_parts(plan: BisectionPlan, threshold: Threshold, slower: float, earlier: float, first: int, before: int) -> tuple[str, ...]:
-    """A sentence on the revisions with the rest of the change, if this one explains only a part of it."""
+    """Sentences about the further revisions that contain the rest of the change; none if this revision explains all of it."""
     sentences, whole = [], threshold.whole
     good, bad = plan.good.short, plan.bad.short
     if earlier > _OTHER_PART * whole:
